@@ -1,0 +1,273 @@
+"""Presets: one TOML file each, read into a typed `Preset` or refused in one sentence.
+
+A preset's id is its file's stem. Three places are read, later ones win: the presets shipped with gradtui,
+the user's configuration directory, and any `--presets DIR`. One bad file never hides the good ones.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import platformdirs
+from msgspec import Meta
+
+from gradtui.zoo import registry
+
+Language = str
+LANGUAGES: tuple[Language, ...] = ("en", "zh")
+
+
+class PresetError(ValueError):
+    """A preset that cannot be used; the message names file, key, value and what is allowed."""
+
+
+Count = Annotated[int, Meta(ge=1, description="a whole number ≥ 1")]
+Whole = Annotated[int, Meta(ge=0, description="a whole number ≥ 0")]
+Positive = Annotated[float, Meta(gt=0, le=1e9, description="a finite number > 0")]
+NonNegative = Annotated[float, Meta(ge=0, le=1e9, description="a finite number ≥ 0")]
+Beta = Annotated[float, Meta(ge=0, lt=1, description="a number from 0 up to, not including, 1")]
+
+
+class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The model of a preset: shapes, and the names of its parts in `gradtui.zoo.registry`."""
+
+    layers: Annotated[int, Meta(ge=1, le=1000, description="a whole number from 1 to 1000")] = 12
+    width: Annotated[int, Meta(ge=2, le=8192, description="a whole number from 2 to 8192")] = 64
+    heads: Count = 4
+    hidden: Annotated[int, Meta(ge=0, description="a whole number ≥ 0 (0 means 4 × width)")] = 0
+    context: Annotated[int, Meta(ge=2, le=65536, description="a whole number from 2 to 65536")] = 64
+    norm: str = "layernorm"
+    eps: Positive = 1e-5
+    topology: str = "pre"
+    mixer: str = "attention"
+    feedforward: str = "relu"
+    init: str = "xavier"
+
+    @property
+    def hidden_width(self) -> int:
+        """Inner width of the feed-forward."""
+        return self.hidden or 4 * self.width
+
+
+class TrainingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a preset trains. `lr` is the peak; `warmup` steps rise to it linearly; `clip` 0 means off."""
+
+    steps: Count = 400
+    batch: Count = 8
+    optimizer: str = "adamw"
+    lr: Positive = 1e-3
+    betas: tuple[Beta, Beta] = (0.9, 0.98)
+    momentum: Beta = 0.0
+    weight_decay: NonNegative = 0.0
+    schedule: str = "constant"
+    warmup: Whole = 0
+    clip: NonNegative = 0.0
+    seed: Whole = 0
+
+
+class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One experiment: what to build, how to train it, and what to look at."""
+
+    title: str
+    title_zh: str = ""
+    about: str = ""
+    about_zh: str = ""
+    group: str = "own"
+    order: Whole = 1000
+    corpus: str = "stdlib"
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    id: str = ""
+
+    def name(self, language: Language) -> str:
+        """The title in `language`; English where there is no other."""
+        return self.title_zh if language == "zh" and self.title_zh else self.title
+
+    def summary(self, language: Language) -> str:
+        """The one-sentence description in `language`."""
+        return self.about_zh if language == "zh" and self.about_zh else self.about
+
+
+@dataclass(slots=True)
+class Library:
+    """All presets that could be read, in the order they are shown, and one error for each that could not."""
+
+    presets: dict[str, Preset] = field(default_factory=dict)
+    errors: list[PresetError] = field(default_factory=list)
+
+    def get(self, name: str) -> Preset:
+        """The preset called `name`; raises PresetError with the nearest names otherwise."""
+        if name in self.presets:
+            return self.presets[name]
+        for error in self.errors:
+            if str(error).startswith(f"{name}.toml") or f"/{name}.toml" in str(error):
+                raise error
+        close = difflib.get_close_matches(name, self.presets, n=1, cutoff=0.4)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise PresetError(f"there is no preset {name!r}{hint} (there are: {', '.join(self.presets)})")
+
+
+def shipped_directory() -> Path:
+    """Where the presets that come with gradtui lie: in the wheel, or beside the package in a checkout."""
+    inside = Path(__file__).parent / "_presets"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "presets"
+
+
+def user_directory() -> Path:
+    """Where a user's own presets are looked for."""
+    return Path(platformdirs.user_config_dir("gradtui", appauthor=False)) / "presets"
+
+
+def load_library(extra: Iterable[Path] = ()) -> Library:
+    """Read every preset: shipped, the user's, then the directories in `extra` (which must exist)."""
+    library = Library()
+    for directory in (shipped_directory(), user_directory(), *extra):
+        for path in sorted(directory.glob("*.toml")):
+            try:
+                library.presets[path.stem] = load_preset(path)
+            except PresetError as error:
+                library.errors.append(error)
+    ordered = sorted(library.presets.values(), key=lambda preset: (preset.order, preset.id))
+    library.presets = {preset.id: preset for preset in ordered}
+    return library
+
+
+def load_preset(path: Path) -> Preset:
+    """Read one preset file; raises PresetError."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PresetError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PresetError(f"{path}: is not UTF-8 text (byte {error.start})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise PresetError(f"{path}: is not valid TOML: {error}") from error
+    return parse_preset(table, id=path.stem, source=str(path), base=path.parent)
+
+
+def parse_preset(table: Mapping[str, Any], *, id: str, source: str, base: Path | None = None) -> Preset:
+    """Turn a TOML table into a Preset; `source` is what messages call it, `base` resolves `file:` paths."""
+    if "id" in table:
+        raise PresetError(f"{source}: id = {table['id']!r} is not allowed; a preset's id is its file name")
+    try:
+        preset = msgspec.convert(table, Preset, strict=True)
+    except msgspec.ValidationError as error:
+        raise PresetError(f"{source}: {_explain(error, table)}") from None
+    preset = msgspec.structs.replace(preset, id=id, corpus=_absolute(preset.corpus, base))
+    problem = _first_problem(preset)
+    if problem:
+        raise PresetError(f"{source}: {problem}")
+    return preset
+
+
+def _absolute(corpus: str, base: Path | None) -> str:
+    if corpus.startswith("file:") and base is not None:
+        return f"file:{(base / Path(corpus[5:]).expanduser()).resolve()}"
+    return corpus
+
+
+def _first_problem(preset: Preset) -> str | None:
+    """The first thing that types alone cannot refuse, as a sentence, or None."""
+    model, training = preset.model, preset.training
+    choices: list[tuple[str, str, Iterable[str]]] = [
+        ("model.norm", model.norm, registry.NORMS),
+        ("model.topology", model.topology, registry.TOPOLOGIES),
+        ("model.mixer", model.mixer, registry.MIXERS),
+        ("model.feedforward", model.feedforward, registry.FEEDFORWARDS),
+        ("model.init", model.init, registry.INITS),
+        ("training.optimizer", training.optimizer, registry.OPTIMIZERS),
+        ("training.schedule", training.schedule, registry.SCHEDULES),
+    ]
+    for key, value, allowed in choices:
+        if value not in allowed:
+            return _not_one_of(key, value, allowed)
+    if not preset.title.strip():
+        return f"title = {preset.title!r} is not allowed; a title has at least one character"
+    if model.width % model.heads:
+        return f"model.heads = {model.heads} does not divide model.width = {model.width}"
+    if training.warmup > training.steps:
+        return (
+            f"training.warmup = {training.warmup} is longer than training.steps = {training.steps}; "
+            "allowed is at most as many"
+        )
+    return _corpus_problem(preset)
+
+
+def _corpus_problem(preset: Preset) -> str | None:
+    kind, _, argument = preset.corpus.partition(":")
+    if preset.corpus in ("stdlib", "markov"):
+        return None
+    if kind != "file" or not argument:
+        return f"corpus = {preset.corpus!r} is not allowed; allowed: stdlib, markov, file:PATH"
+    path = Path(argument)
+    if not path.is_file():
+        return f"corpus = {preset.corpus!r}: there is no such file"
+    size, needed = path.stat().st_size, 4 * (preset.model.context + 1)
+    if size < needed:
+        return (
+            f"corpus = {preset.corpus!r} has {size} bytes; with model.context = {preset.model.context} "
+            f"at least {needed} are needed"
+        )
+    return None
+
+
+def _not_one_of(key: str, value: str, allowed: Iterable[str]) -> str:
+    names = list(allowed)
+    close = difflib.get_close_matches(value, names, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"{key} = {value!r} is not allowed; allowed: {', '.join(names)}{hint}"
+
+
+def _explain(error: msgspec.ValidationError, table: Mapping[str, Any]) -> str:
+    """msgspec's message as a sentence that names key, value and what is allowed."""
+    text, _, path = str(error).partition(" - at `$")
+    keys = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path)
+    names = [name for name, _ in keys if name]
+    struct, leaf = _locate(names)
+    unknown = re.search(r"unknown field `(.*?)`", text)
+    if unknown:
+        key = ".".join([*names, unknown.group(1)])
+        return _not_one_of_keys(key, unknown.group(1), struct)
+    missing = re.search(r"missing required field `(.*?)`", text)
+    if missing:
+        return f"{'.'.join([*names, missing.group(1)])} is missing"
+    value: Any = table
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else value
+    return f"{'.'.join(names) or 'the file'} = {value!r} is not allowed; allowed is {_describe(leaf)}"
+
+
+def _not_one_of_keys(key: str, leaf: str, struct: type[msgspec.Struct]) -> str:
+    names = [info.name for info in msgspec.structs.fields(struct) if info.name != "id"]
+    close = difflib.get_close_matches(leaf, names, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"{key} is not a key of a preset; allowed: {', '.join(names)}{hint}"
+
+
+def _locate(names: list[str]) -> tuple[type[msgspec.Struct], Any]:
+    """The struct that a key path stands in, and the type of its last key."""
+    struct: type[msgspec.Struct] = Preset
+    leaf: Any = Preset
+    for name in names:
+        leaf = next(info.type for info in msgspec.structs.fields(struct) if info.name == name)
+        if isinstance(leaf, type) and issubclass(leaf, msgspec.Struct):
+            struct = leaf
+    return struct, leaf
+
+
+def _describe(type_: Any) -> str:
+    if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+        return "a table"
+    metadata = getattr(type_, "__metadata__", ())
+    if metadata:
+        return str(metadata[0].description)
+    if type_ == tuple[Beta, Beta]:
+        return "two numbers from 0 up to, not including, 1"
+    return {str: "text in quotes", bool: "true or false"}.get(type_, "another type")

@@ -1,0 +1,1 @@
+"""Run files: one SQLite file per run, one writer, any number of readers."""
