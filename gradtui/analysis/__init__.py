@@ -1,0 +1,1 @@
+"""Pure NumPy: what the numbers of a run mean."""

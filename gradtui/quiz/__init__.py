@@ -1,0 +1,1 @@
+"""The quiz: question packs (`bank`), progress on disk (`progress`) and waiting times in words (`words`)."""

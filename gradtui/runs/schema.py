@@ -1,13 +1,21 @@
-"""What a run file holds: sites, metrics, frames, events, and the SQL that stores them."""
+"""What a run file holds: sites, metrics, frames, events, and the tables that store them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+
+SUFFIX = ".gradtui"
+APPLICATION_ID = 0x67726164  # "grad": tells a run file from any other SQLite file
+SCHEMA_VERSION = 1
+PYRAMID_FACTOR = 16
+PYRAMID_LEVELS = 5  # level k holds one bucket per 16ᵏ steps; 16⁵ ≈ 10⁶
 
 METRICS: tuple[str, ...] = (
     "grad_norm",  # ‖∂L/∂θ‖₂ over the site's own parameters
@@ -18,6 +26,34 @@ METRICS: tuple[str, ...] = (
     "mean_share",  # Σμ² / Σr² over tokens of the stream leaving the site
 )
 STREAM_METRICS = frozenset({"act_rms", "stream_grad", "mean_share"})
+
+# A site without parameters has no gradient norm, which is neither zero nor NaN. All metrics are ≥ 0, so a
+# negative number says "not there" without hiding among the non-finite values, which mean trouble.
+ABSENT = -1.0
+
+TABLES = """
+CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE sites (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, layer INTEGER, kind TEXT NOT NULL, stream INTEGER
+);
+CREATE TABLE frames (
+    step INTEGER PRIMARY KEY, wall REAL NOT NULL, seconds REAL NOT NULL,
+    loss REAL, lr REAL, flags INTEGER NOT NULL, data BLOB NOT NULL
+);
+CREATE TABLE events (
+    id INTEGER PRIMARY KEY, step INTEGER NOT NULL, wall REAL NOT NULL,
+    kind TEXT NOT NULL, site INTEGER, value REAL, text TEXT NOT NULL
+);
+CREATE TABLE pyramid (
+    level INTEGER NOT NULL, bucket INTEGER NOT NULL, steps INTEGER NOT NULL,
+    loss_min REAL, loss_mean REAL, loss_max REAL, loss_nonfinite INTEGER NOT NULL, lr REAL,
+    low BLOB NOT NULL, mean BLOB NOT NULL, high BLOB NOT NULL, nonfinite BLOB NOT NULL,
+    PRIMARY KEY (level, bucket)
+);
+"""
+
+# SQLite stores NaN as NULL, so a frame's flags say whether a missing loss was NaN or never measured.
+FLAG_LOSS_NAN = 1
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -32,6 +68,33 @@ class Site(msgspec.Struct, frozen=True):
     layer: int | None
     kind: str
     stream: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What one optimizer step measured.
+
+    `values` is [metrics, sites] float32 in the order of `METRICS` and of the run's sites; `wall` is Unix
+    time in seconds, `seconds` how long the step took, `loss` in nats, None where none was given.
+    """
+
+    step: int
+    wall: float
+    seconds: float
+    loss: float | None
+    lr: float | None
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at a step: an alarm, a changed learning rate, a note. `site` is a site's index."""
+
+    step: int
+    kind: str
+    site: int | None = None
+    value: float | None = None
+    text: str = ""
 
 
 class RunError(Exception):

@@ -1,0 +1,243 @@
+"""The supervisor: starts, schedules and watches lanes, at the screen's command.
+
+It never loads torch itself. Lanes come from a forkserver that has torch loaded, so that one enters in
+hundredths of a second and shares its memory; where there is no forkserver they are spawned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+import msgspec
+
+from gradtui.engine import protocol
+from gradtui.engine.orders import Order, Report, enter_lane
+from gradtui.engine.schedule import allot
+from gradtui.runs.schema import RunError
+from gradtui.runs.writer import mark_ended
+
+# How long a lane may take to record what it has before it is killed.
+STOP_SECONDS = 1.0
+PRELOAD = ["torch", "torch._dynamo", "gradtui.engine.preload"]
+
+
+@dataclass(slots=True, eq=False)
+class LaneProcess:
+    """A lane as the supervisor sees it."""
+
+    start: protocol.Start
+    process: BaseProcess
+    conn: Connection
+    state: protocol.LaneState = "starting"
+    going: bool = False
+    paused: bool = False
+    kill_at: float | None = None
+
+    @property
+    def runnable(self) -> bool:
+        """It could take a step if a core were free."""
+        return self.state not in protocol.RESTING and not self.paused and self.kill_at is None
+
+    def order(self, what: str, value: float = 0.0) -> None:
+        """Send an order; a lane that is gone is reported by its sentinel, not here."""
+        with contextlib.suppress(OSError):
+            self.conn.send(Order(what, value))  # type: ignore[arg-type]
+
+
+class Supervisor:
+    """Runs until its input ends; `emit` takes every event for the screen."""
+
+    def __init__(self, commands: BinaryIO, emit: Callable[[protocol.Event], None], slots: int) -> None:
+        self._commands, self._emit, self._slots = commands, emit, slots
+        methods = multiprocessing.get_all_start_methods()
+        self._context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+        self._lanes: dict[str, LaneProcess] = {}
+        self._ending: list[LaneProcess] = []
+        self._order: list[str] = []
+        self._quit = False
+
+    def run(self) -> None:
+        """Serve until the input ends or SIGTERM comes; then end every lane."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        self._emit(protocol.Hello(os.getpid(), self._slots))
+        self._warm_up()
+        inbox, feeder = multiprocessing.Pipe(duplex=False)
+        threading.Thread(target=_feed, args=(self._commands, feeder), daemon=True).start()
+        while not self._quit:
+            self._turn(inbox)
+        self._end_all()
+
+    def _warm_up(self) -> None:
+        """Have the forkserver load torch while the screen is still being painted."""
+        if self._context.get_start_method() == "forkserver":
+            from multiprocessing import forkserver
+
+            self._context.set_forkserver_preload(PRELOAD)
+            forkserver.ensure_running()
+
+    def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
+        self._quit = True
+
+    def _turn(self, inbox: Connection) -> None:
+        processes = [*self._lanes.values(), *self._ending]
+        conns = {lane.conn: lane for lane in processes if not lane.conn.closed}
+        sentinels = {lane.process.sentinel: lane for lane in processes if lane.process.is_alive()}
+        ready = wait([inbox, *conns, *sentinels], timeout=0.25)
+        for item in ready:
+            if item is inbox:
+                self._read_command(inbox)
+            elif isinstance(item, Connection):
+                self._read_reports(conns[item])
+        for lane in processes:
+            if not lane.process.is_alive() and not lane.conn.closed:
+                self._bury(lane)
+        self._kill_overdue()
+        self._schedule()
+
+    def _read_command(self, inbox: Connection) -> None:
+        try:
+            line = inbox.recv_bytes()
+        except EOFError:
+            self._quit = True
+            return
+        try:
+            command = protocol.decode_command(line)
+        except msgspec.MsgspecError as error:
+            self._emit(protocol.Refused(f"not a command: {line[:80]!r}: {error}"))
+            return
+        if isinstance(command, protocol.Start):
+            self._start(command)
+        elif isinstance(command, protocol.Order):
+            self._order = command.lanes
+        else:
+            self._pass_on(command)
+
+    def _start(self, start: protocol.Start) -> None:
+        earlier = self._lanes.pop(start.lane, None)
+        if earlier is not None:
+            self._end(earlier)
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=enter_lane, args=(theirs, start), name=f"gradtui lane {start.lane}", daemon=True
+        )
+        process.start()
+        theirs.close()
+        lane = self._lanes[start.lane] = LaneProcess(start, process, ours)
+        self._tell(lane)
+
+    def _pass_on(self, command: protocol.Command) -> None:
+        lane = self._lanes.get(getattr(command, "lane", ""))
+        if lane is None or lane.state in ("died", "stopped"):
+            return
+        match command:
+            case protocol.Pause():
+                lane.paused = True
+                lane.order("pause")
+            case protocol.Resume():
+                lane.paused = False
+                lane.order("resume")
+            case protocol.Step():
+                lane.paused = True
+                lane.order("step")
+            case protocol.More(steps=steps):
+                lane.order("more", steps)
+            case protocol.SetLr(scale=scale):
+                lane.order("lr", scale)
+            case protocol.Stop():
+                self._end(lane)
+
+    def _read_reports(self, lane: LaneProcess) -> None:
+        """Take what a lane has said; its end is noticed by its process, not by its pipe."""
+        try:
+            while lane.conn.poll():
+                report: Report = lane.conn.recv()
+                lane.state = report.state
+                lane.paused = report.state == "paused"
+                if lane in self._lanes.values():
+                    self._tell(lane, report.reason)
+        except (EOFError, OSError):
+            lane.process.join(STOP_SECONDS)
+
+    def _bury(self, lane: LaneProcess) -> None:
+        """A lane's process has ended: say why, unless it said so itself."""
+        self._read_reports(lane)
+        lane.conn.close()
+        if lane in self._ending:
+            self._ending.remove(lane)
+        if lane.state == "died":
+            return
+        if lane.kill_at is not None and lane.process.exitcode == 0:
+            lane.state = "stopped"
+            reason = ""
+        else:
+            lane.state, reason = "died", _why(lane.process.exitcode)
+            with contextlib.suppress(RunError):
+                mark_ended(Path(lane.start.run), "died", reason)
+        if lane in self._lanes.values():
+            self._tell(lane, reason)
+
+    def _schedule(self) -> None:
+        runnable = [name for name, lane in self._lanes.items() if lane.runnable]
+        allowed = allot(self._order, runnable, self._slots)
+        for name, lane in self._lanes.items():
+            if (name in allowed) != lane.going:
+                lane.going = name in allowed
+                lane.order("go" if lane.going else "hold")
+
+    def _end(self, lane: LaneProcess) -> None:
+        if lane.kill_at is None:
+            lane.kill_at = time.monotonic() + STOP_SECONDS
+            lane.order("stop")
+        if lane not in self._lanes.values() and lane not in self._ending and not lane.conn.closed:
+            self._ending.append(lane)
+
+    def _kill_overdue(self) -> None:
+        for lane in (*self._lanes.values(), *self._ending):
+            if lane.kill_at is not None and time.monotonic() > lane.kill_at and lane.process.is_alive():
+                lane.process.kill()
+
+    def _end_all(self) -> None:
+        lanes = [*self._lanes.values(), *self._ending]
+        for lane in lanes:
+            self._end(lane)
+        deadline = time.monotonic() + STOP_SECONDS
+        for lane in lanes:
+            lane.process.join(max(0.0, deadline - time.monotonic()))
+            if lane.process.is_alive():
+                lane.process.kill()
+
+    def _tell(self, lane: LaneProcess, reason: str = "") -> None:
+        self._emit(
+            protocol.Lane(lane.start.lane, lane.state, lane.start.run, reason, lane.process.pid or 0)
+        )
+
+
+def _feed(commands: BinaryIO, feeder: Connection) -> None:
+    """Turn a blocking stream of lines into something `wait` can wait for."""
+    for line in commands:
+        feeder.send_bytes(line)
+    feeder.close()
+
+
+def _why(exitcode: int | None) -> str:
+    if exitcode is not None and exitcode < 0:
+        try:
+            name = signal.Signals(-exitcode).name
+        except ValueError:
+            name = "unknown"
+        hint = "; out of memory, or somebody ended it" if -exitcode == signal.SIGKILL else ""
+        return f"killed by signal {-exitcode} ({name}{hint})"
+    return f"ended unexpectedly with exit code {exitcode}"

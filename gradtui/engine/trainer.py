@@ -1,0 +1,128 @@
+"""Trains one preset, one step at a time, and records every step in its run file."""
+
+from __future__ import annotations
+
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from gradtui import __version__
+from gradtui.analysis.alarms import AlarmTracker
+from gradtui.engine.device import choose_device
+from gradtui.presets import Preset
+from gradtui.probe.meter import Meter
+from gradtui.runs.schema import Event, Frame
+from gradtui.runs.writer import RunWriter
+from gradtui.zoo import registry
+from gradtui.zoo.corpus import load_corpus
+from gradtui.zoo.model import Transformer
+
+# A few steps beyond the first non-finite loss show that it stays so; more would only burn time.
+NONFINITE_STEPS = 5
+
+
+class Trainer:
+    """A preset in training. Raises CorpusError, DeviceError or RunError where it cannot begin."""
+
+    def __init__(self, preset: Preset, *, seed: int, device: str, run: Path) -> None:
+        self.preset, self.seed = preset, seed
+        self.device = choose_device(device)
+        config, training = preset.model, preset.training
+        self._corpus = load_corpus(preset.corpus, context=config.context, seed=seed)
+        self.model = Transformer(config, seed).to(self.device)
+        make_optimizer = registry.resolve(registry.OPTIMIZERS[training.optimizer])
+        self._optimizer: torch.optim.Optimizer = make_optimizer(self.model.parameters(), training)
+        self._schedule = registry.resolve(registry.SCHEDULES[training.schedule])
+        self._meter = Meter(self.model.sites(), self.device)
+        self._meter.attach()
+        self._alarms = AlarmTracker(self._meter.sites)
+        self._nonfinite = 0
+        self._seconds = 0.0
+        self.lr_scale = 1.0
+        self.step_count = 0
+        self.writer = RunWriter(run, self._meter.sites, self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        config, training = self.preset.model, self.preset.training
+        return {
+            "source": "preset",
+            "name": self.preset.id,
+            "preset": msgspec.to_builtins(self.preset),
+            "seed": self.seed,
+            "steps": training.steps,
+            "device": self.device.type,
+            "device_name": _device_name(self.device),
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "tokens_per_step": training.batch * config.context,
+            "versions": {
+                "gradtui": __version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+    @property
+    def diverged(self) -> bool:
+        """The loss has been NaN or infinite for several steps."""
+        return self._nonfinite >= NONFINITE_STEPS
+
+    def step(self) -> list[Frame]:
+        """Take one optimizer step; returns the frames that arrived (on a GPU those of the step before)."""
+        began = time.perf_counter()
+        training = self.preset.training
+        lr = training.lr * self._schedule(self.step_count, training) * self.lr_scale
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        tokens_BS = self._corpus.batch(
+            self.step_count, training.batch, self.preset.model.context, self.seed
+        ).to(self.device)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = self.model.loss(tokens_BS)
+        loss.backward()
+        self._meter.after_backward()
+        if training.clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.clip)
+        self._optimizer.step()
+        arrived = self._meter.after_step(loss, (self.step_count, lr))
+        self.step_count += 1
+        self._seconds = time.perf_counter() - began
+        return self._record(arrived)
+
+    def set_lr_scale(self, scale: float) -> None:
+        """Multiply the schedule's learning rate by `scale` from the next step on."""
+        self.lr_scale = scale
+        self.writer.event(Event(self.step_count, "lr", value=scale))
+
+    def rest(self, status: str, reason: str = "") -> list[Frame]:
+        """Record all that is under way and note why training stands still."""
+        frames = self._record(self._meter.drain())
+        self.writer.set_facts(status=status, reason=reason)
+        return frames
+
+    def close(self, status: str, reason: str = "") -> None:
+        """Record everything and close the run file."""
+        self._record(self._meter.drain())
+        self._meter.detach()
+        self.writer.close(status, reason)
+
+    def _record(self, arrived: list[Any]) -> list[Frame]:
+        frames = []
+        for (step, lr), loss, values in arrived:
+            frame = Frame(step, time.time(), self._seconds, loss, lr, values)
+            for event in self._alarms.update(step, loss, values):
+                self.writer.event(event)
+            self._nonfinite = 0 if np.isfinite(loss) else self._nonfinite + 1
+            self.writer.append(frame)
+            frames.append(frame)
+        return frames
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return platform.processor() or platform.machine()
