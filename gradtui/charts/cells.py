@@ -1,9 +1,10 @@
-"""A rectangle of terminal cells, and text that fits into it. Widths are those of the terminal, not of `len`."""
+"""A rectangle of terminal cells, and text that fits into it. Widths are cells, never `len`."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -179,14 +180,31 @@ def place_labels(grid: Grid, row: int, labels: Iterable[Label], name: str, left:
         grid.write(row, max(0, min(left, first - 1) - size), name, DIM)
         return
     edges = [(0, 0), *taken, (grid.width, grid.width)]
-    gaps = [(right[0] - left_[1], left_[1]) for left_, right in zip(edges, edges[1:], strict=False)]
+    gaps = [(after - end, end) for (_, end), (after, _) in pairwise(edges)]
     room, begin = max(gaps, key=lambda gap: (gap[0], -gap[1]))
     if room >= size + 4:
         grid.write(row, begin + (room - size) // 2, name, DIM)
 
 
+MAX_GUTTER = 9
+
+
+def gutter(labels: Iterable[str], least: int, name: str, width: int) -> int:
+    """Cells for the y labels, left of the axis line, in a chart `width` cells wide."""
+    cells = min(max([cell_len(label) for label in labels] + [least, 1]), MAX_GUTTER)
+    # A name of the x axis a little wider than that is worth a few cells: it then stands at the axis' head.
+    wanted = cell_len(clean(name))
+    return wanted if cells < wanted <= cells + max(2, width // 12) else cells
+
+
 def draw_axes(
-    grid: Grid, top: int, left: int, rows: int, columns: int, y_labels: Iterable[tuple[int, str]], x_ticks: Iterable[int]
+    grid: Grid,
+    top: int,
+    left: int,
+    rows: int,
+    columns: int,
+    y_labels: Iterable[tuple[int, str]],
+    x_ticks: Iterable[int],
 ) -> None:
     """The two axis lines around a canvas whose upper left cell is (top, left + 1); `left` is their column.
 

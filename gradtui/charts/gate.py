@@ -1,8 +1,8 @@
 """The gate in front of plotext.
 
-plotext 6 aborts the whole process on a NaN inside a line and on values far outside the limits of an axis. So
-nothing reaches it but plain floats inside the unit square, few of them; whatever cannot be drawn as a point of
-a line (NaN, infinity, zero on a log axis, a value off the window) comes out as a mark on the chart's edge.
+plotext 6 aborts the whole process on a NaN inside a line and on values far outside the limits of an axis.
+So nothing reaches it but plain floats inside the unit square, few of them; whatever cannot be drawn as a
+point of a line (NaN, infinity, zero on a log axis, a value off the window) comes out as a mark on the edge.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gradtui.charts.scale import HUGE, TINY, linear_limits, log_limits
+from gradtui.charts.scale import HUGE, TINY, Axis, Limits, Tick, fit_linear, fit_log, given_axis
 from gradtui.charts.spec import Array, Chart, Series
 
 Floats = npt.NDArray[np.float64]
@@ -26,8 +26,9 @@ Segment = tuple[list[float], list[float]]
 class Window:
     """What part of the plane is shown. x in the data's units; y in its units too, or log10 of them."""
 
-    x: tuple[float, float]
-    y: tuple[float, float]
+    x: Limits
+    y: Limits
+    y_ticks: tuple[Tick, ...]
     log: bool
 
 
@@ -75,7 +76,7 @@ def _columns(series: Series) -> tuple[Floats, tuple[Floats, ...]]:
 
 
 def _axis_units(values: Floats, log: bool) -> Floats:
-    """Values in the units of the y axis. −inf stands for what a log axis cannot show below, NaN for the rest."""
+    """Values in axis units; −inf where a log axis would need one below its end, NaN where not finite."""
     if log:
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log10(values)
@@ -96,8 +97,8 @@ def _limits_given(limits: tuple[float, float] | None, log: bool) -> tuple[float,
     return (low, high) if wide else None
 
 
-def window(chart: Chart) -> Window | None:
-    """The window of a chart, or None where no series has a point to show in it."""
+def window(chart: Chart, rows: int) -> Window | None:
+    """The window of a chart that is `rows` rows high, or None where no series has a point to show in it."""
     columns = [_columns(series) for series in chart.series]
     columns = [(x, ys) for x, ys in columns if len(x)]
     if not columns:
@@ -106,25 +107,32 @@ def window(chart: Chart) -> Window | None:
     if x_limits is None:
         low = min(float(x[0]) for x, _ in columns)
         high = max(float(x[-1]) for x, _ in columns)
-        x_limits = (low, high) if high - low > 1e-9 * abs(high) else (low - 0.5, low + max(0.5, 1e-6 * abs(low)))
+        half = max(0.5, 1e-6 * abs(low))
+        x_limits = (low, high) if high - low > 1e-9 * abs(high) else (low - half, low + half)
     shown = [(x >= x_limits[0]) & (x <= x_limits[1]) for x, _ in columns]
     if not any(keep.any() for keep in shown):
         return None
     y_limits = _limits_given(chart.y_limits, chart.log)
-    if y_limits is None:
-        units = np.concatenate(
-            [_axis_units(y[keep], chart.log) for (_, ys), keep in zip(columns, shown, strict=True) for y in ys]
-        )
-        units = np.clip(units[np.isfinite(units)], -HUGE, HUGE)
-        fit = log_limits if chart.log else linear_limits
-        y_limits = fit(float(units.min()), float(units.max())) if len(units) else ((-1.0, 1.0) if chart.log else (0.0, 1.0))
-    return Window(x_limits, y_limits, chart.log)
+    if y_limits is not None:
+        axis = given_axis(y_limits, chart.log, rows)
+    else:
+        values = [y[keep] for (_, ys), keep in zip(columns, shown, strict=True) for y in ys]
+        axis = _fitted(_axis_units(np.concatenate(values), chart.log), chart.log, max(2, rows))
+    return Window(x_limits, axis.limits, tuple(axis.ticks), chart.log)
 
 
-def _with_envelope(x: Floats, ys: tuple[Floats, ...]) -> tuple[Floats, Floats, Floats]:
+def _fitted(units: Floats, log: bool, rows: int) -> Axis:
+    units = units[np.isfinite(units)]
+    if not len(units):
+        return fit_log(-1.0, 0.0, rows) if log else fit_linear(0.0, 1.0, rows)
+    units = np.clip(units, -HUGE, HUGE)
+    return (fit_log if log else fit_linear)(float(units.min()), float(units.max()), rows)
+
+
+def _with_envelope(x: Floats, ys: tuple[Floats, ...]) -> tuple[Floats, Floats]:
     """Each point with its extrema, in an order that does not zigzag: rising data goes low, y, high."""
     if len(ys) == 1:
-        return x, ys[0], np.arange(len(x), dtype=np.float64)
+        return x, ys[0]
     y = ys[0]
     rising = np.ones(len(x), dtype=bool)
     if len(x) > 1:
@@ -133,7 +141,7 @@ def _with_envelope(x: Floats, ys: tuple[Floats, ...]) -> tuple[Floats, Floats, F
         rising[-1] = rising[-2]
     low, high = (ys[1], ys[2]) if len(ys) == 3 else (ys[1], ys[1])
     stacked = np.stack([np.where(rising, low, high), y, np.where(rising, high, low)], axis=1)
-    return np.repeat(x, 3), stacked.ravel(), np.repeat(np.arange(len(x), dtype=np.float64), 3)
+    return np.repeat(x, 3), stacked.ravel()
 
 
 def decimate(columns: npt.NDArray[np.int64], values: Floats) -> npt.NDArray[np.int64]:
@@ -155,7 +163,7 @@ def pass_through(series: Series, view: Window, columns: int) -> Gated:
     x, ys = _columns(series)
     keep = (x >= view.x[0]) & (x <= view.x[1])
     x, ys = x[keep], tuple(values[keep] for values in ys)
-    x, y, _ = _with_envelope(x, ys)
+    x, y = _with_envelope(x, ys)
     units = _axis_units(y, view.log)
     across = np.clip((x - view.x[0]) / (view.x[1] - view.x[0]), 0.0, 1.0)
     low, high = view.y
@@ -163,7 +171,7 @@ def pass_through(series: Series, view: Window, columns: int) -> Gated:
     up = np.zeros(len(units))
     up[finite] = (np.clip(units[finite], low, high) - low) / (high - low)
     up = np.clip(up, 0.0, 1.0)
-    cell = np.floor(0.5 + across * (columns - 1)).astype(np.int64)
+    cell = np.floor(0.5016585662 + (columns - 1.003174718) * across).astype(np.int64)
 
     at = np.flatnonzero(finite)
     at = at[decimate(cell[at], up[at])]

@@ -1,7 +1,7 @@
 """Magnitude by layer and step: when something happened, and from which side. No plotext in here.
 
-Colour mode draws two layers a row with half blocks in viridis, which is even to the eye and safe for the colour
-blind. Shade mode says the same with five glyphs, for 16 colours and for NO_COLOR.
+Colour mode draws two layers a row with half blocks in viridis, which is even to the eye and safe for the
+colour blind. Shade mode says the same with five glyphs, for 16 colours and for NO_COLOR.
 """
 
 from __future__ import annotations
@@ -14,8 +14,19 @@ import numpy as np
 import numpy.typing as npt
 from rich.cells import cell_len
 
-from gradtui.charts.cells import BOLD, DIM, PLAIN, Grid, Label, Style, clean, draw_axes, place_labels, sentence
-from gradtui.charts.scale import DECADES, HUGE, cell_of, format_number, format_step
+from gradtui.charts.cells import (
+    BOLD,
+    DIM,
+    Grid,
+    Label,
+    Style,
+    clean,
+    draw_axes,
+    gutter,
+    place_labels,
+    sentence,
+)
+from gradtui.charts.scale import DECADES, HUGE, format_number, format_step, layer_ticks
 from gradtui.charts.spec import Array, HeatMap, Lines
 
 Mode = Literal["color", "shade"]
@@ -24,7 +35,6 @@ Flags = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
 MIN_WIDTH, MIN_HEIGHT = 16, 5
-MAX_GUTTER = 9
 LEAST_DECADES = 2.0
 """A log scale spans at least this much below its top, so that an even flow is evenly bright."""
 
@@ -32,6 +42,7 @@ SHADES = "·░▒▓█"
 LEVELS = 64
 NONFINITE = "✕"
 NONFINITE_STYLE = Style("#ffffff", "#d4145a", True)
+SHADE_NONFINITE_STYLE = Style("#ff5f87", None, True)
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 # Points of viridis (Smith and van der Walt, CC0), evenly spaced; colours between them are linear.
@@ -64,145 +75,295 @@ def _palette() -> tuple[str, ...]:
     return tuple(color_at(level / (LEVELS - 1)) for level in range(LEVELS))
 
 
-# ------------------------------------------------------------------------------------------------------ resampling
+# ------------------------------------------------------------------------------------------ resampling
 
 
 class Field(NamedTuple):
-    """Values in the units of the scale (log10 of them on a log scale); NaN where there is no data."""
+    """[layers, columns] of levels from 0 to 1, NaN where unknown, and whether any value is not finite."""
 
-    values: Floats
+    levels: Floats
     bad: Flags
 
 
-def _field(values: Array, nonfinite: Array | None, log: bool) -> Field:
-    """The values in scale units and where they are not finite; what a log cannot take becomes −inf."""
-    raw = np.atleast_2d(np.asarray(values, dtype=np.float64))
-    bad = ~np.isfinite(raw)
-    if log:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            units = np.where(raw > 0, np.log10(raw), -np.inf)
-    else:
-        units = np.clip(raw, -HUGE, HUGE)
-    units = np.where(bad, np.nan, units)
-    if nonfinite is not None:
-        mask = np.asarray(nonfinite, dtype=bool)
-        if mask.shape == bad.shape:
-            bad = bad | mask
-    return Field(units, bad)
+def _units(values: Floats, log: bool) -> Floats:
+    """Values in the units of the scale; NaN where not finite, −inf where a log has no value for them."""
+    if not log:
+        return np.where(np.isfinite(values), np.clip(values, -HUGE, HUGE), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.isfinite(values), np.where(values > 0, np.log10(values), -np.inf), np.nan)
+
+
+def _levels(units: Floats, low: float, high: float) -> Floats:
+    with np.errstate(invalid="ignore"):
+        return np.clip((units - low) / (high - low), 0.0, 1.0)
 
 
 def _mean_groups(field: Field, starts: Counts, ends: Counts) -> Field:
-    """Mean over columns [start, end) of each group; one bad value makes the whole group bad.
+    """Mean of the levels in columns [start, end) of each group; one bad value makes the whole group bad.
 
-    Prefix sums: a group costs the same whatever its size. The mean is over the finite values.
+    A mean on a log scale is a mean of logs: one collapsed step darkens its group, a plain mean would hide it.
+    Prefix sums, so that a group costs the same whatever its size.
     """
-    counted = np.isfinite(field.values)
-    zeros = np.zeros((field.values.shape[0], 1))
-    sums = np.concatenate([zeros, np.cumsum(np.where(counted, field.values, 0.0), axis=1)], axis=1)
-    counts = np.concatenate([zeros, np.cumsum(counted, axis=1)], axis=1)
-    bads = np.concatenate([zeros, np.cumsum(field.bad, axis=1)], axis=1)
-    total = counts[:, ends] - counts[:, starts]
+    known = np.isfinite(field.levels)
+
+    def sums(values: Floats | Flags) -> Floats:
+        total = np.zeros((values.shape[0], values.shape[1] + 1))
+        np.cumsum(values, axis=1, out=total[:, 1:])
+        return np.asarray(total[:, ends] - total[:, starts])
+
     with np.errstate(invalid="ignore", divide="ignore"):
-        means = (sums[:, ends] - sums[:, starts]) / total
-    return Field(means, bads[:, ends] > bads[:, starts])
+        means = sums(np.where(known, field.levels, 0.0)) / sums(known)
+    return Field(means, sums(field.bad) > 0)
 
 
 def _groups(items: int, cells: int) -> tuple[Counts, Counts]:
-    """Which items [start, end) each of `cells` cells stands for; an item may fill several cells."""
-    edges = np.arange(cells + 1) * items
-    starts = edges[:-1] // cells
-    return starts, np.maximum(starts + 1, -(-edges[1:] // cells) if items > cells else starts + 1)
+    """Which items [start, end) each of `cells` cells stands for; one of few items fills several cells."""
+    edges = np.arange(cells + 1, dtype=np.int64) * items // cells
+    return edges[:-1], np.maximum(edges[:-1] + 1, edges[1:])
 
 
-def _step_groups(x: Floats, x_limits: tuple[float, float], columns: int) -> tuple[Counts, Counts]:
-    """Which data columns [start, end) each cell of the step axis stands for; start == end where there is none."""
+class Steps(NamedTuple):
+    """The step axis, from the start of its first step to the end of its last; `pitch` is one step long."""
+
+    low: float
+    high: float
+    pitch: float
+    columns: int
+
+    def column(self, step: float) -> int:
+        """The cell that a step lies in."""
+        share = (step - self.low) / (self.high - self.low)
+        return min(self.columns - 1, max(0, int(share * self.columns + 1e-9)))
+
+    def groups(self, x: Floats) -> tuple[Counts, Counts]:
+        """Which data columns [start, end) each cell stands for; start == end where there is no data."""
+        edges = self.low + (self.high - self.low) * (np.arange(self.columns + 1) / self.columns)
+        edges[:-1] -= 1e-9 * self.pitch
+        edges[-1] = np.inf
+        bounds = np.searchsorted(x, edges, side="left").astype(np.int64)
+        starts, ends = bounds[:-1], bounds[1:]
+        # A cell narrower than a step shows the step it lies in, until the last one ends.
+        held = (ends == starts) & (starts > 0) & (edges[:-1] < x[-1] + self.pitch * (1 - 1e-6))
+        return np.where(held, starts - 1, starts), np.where(held, starts, ends)
+
+
+def _steps(heat: HeatMap, x: Floats, columns: int) -> Steps:
     gaps = np.diff(x)
     gaps = gaps[gaps > 0]
     pitch = float(np.median(gaps)) if len(gaps) else 1.0
-    low, high = x_limits[0], x_limits[1] + pitch
-    edges = low + (high - low) * (np.arange(columns + 1) / columns)
-    edges[-1] = np.inf
-    bounds = np.searchsorted(x, edges, side="left")
-    starts, ends = bounds[:-1].astype(np.int64), bounds[1:].astype(np.int64)
-    # A cell narrower than a step shows the step it lies in, until the last step ends.
-    held = (ends == starts) & (starts > 0) & (edges[:-1] < x[-1] + pitch * (1 - 1e-9) if len(x) else False)
-    starts = np.where(held, starts - 1, starts)
-    return starts, np.where(held, starts + 1, ends)
+    low, high = float(x[0]), float(x[-1])
+    if heat.x_limits is not None:
+        first, last = (float(limit) for limit in heat.x_limits)
+        if math.isfinite(first) and math.isfinite(last) and first <= last:
+            low, high = first, last
+    # The last step has a length too: without it, one step would have none.
+    return Steps(low, high + max(pitch, 1e-9 * abs(high)), pitch, columns)
 
 
-def _scale(field: Field, heat: HeatMap) -> tuple[float, float]:
+def _scale(units: Floats, heat: HeatMap) -> tuple[float, float]:
     """Both ends of the scale, in its units."""
     if heat.limits is not None:
         low, high = (float(limit) for limit in heat.limits)
         if math.isfinite(low) and math.isfinite(high) and low < high and (not heat.log or low > 0):
-            return (math.log10(low), math.log10(high)) if heat.log else (low, high)
-    known = field.values[np.isfinite(field.values)]
+            return (math.log10(low), math.log10(high)) if heat.log else (max(low, -HUGE), min(high, HUGE))
+    known = units[np.isfinite(units)]
     if not len(known):
         return (-1.0, 0.0) if heat.log else (0.0, 1.0)
     low, high = float(known.min()), float(known.max())
     if heat.log:
         return max(high - DECADES, min(low, high - LEAST_DECADES)), high
-    return (low, high) if high > low else (low - max(1.0, abs(low)), high)
+    return (low, high) if high - low > 1e-9 * abs(high) else (low - max(1.0, abs(low)), high)
 
 
-# --------------------------------------------------------------------------------------------------------- drawing
+# --------------------------------------------------------------------------------------------- drawing
 
 
 def render_heatmap(heat: HeatMap, width: int, height: int, mode: Mode = "color") -> Lines:
     """Draw a heat map into exactly width × height cells; see `HeatMap`.
 
-    mode: "color" for truecolor and 256 colours, "shade" for 16 colours and none. A cell that holds a value that
-    is not finite shows ✕ in both. Never raises on account of the numbers.
+    mode: "color" for truecolor and 256 colours, "shade" for 16 colours and none. A cell that holds a value
+    that is not finite shows ✕ in both. Never raises on account of the numbers.
     """
     width, height = max(0, width), max(0, height)
     if width < MIN_WIDTH or height < MIN_HEIGHT:
         return sentence(heat.too_small, width, height)
-    field = _field(heat.values, heat.nonfinite, heat.log)
-    layers, steps = field.values.shape
-    x = np.arange(steps, dtype=np.float64) if heat.x is None else np.asarray(heat.x, dtype=np.float64).ravel()
-    steps = min(steps, len(x))
-    placed = np.isfinite(x[:steps])
-    x, field = x[:steps][placed], Field(field.values[:, :steps][:, placed], field.bad[:, :steps][:, placed])
-    x_limits = _x_limits(heat, x)
-    seen = (x >= x_limits[0]) & (x <= x_limits[1])
-    x, field = x[seen], Field(field.values[:, seen], field.bad[:, seen])
+    values, bad, x = _data(heat)
+    layers = values.shape[0]
     if not layers or not len(x):
         return sentence(heat.empty, width, height)
 
-    grid = Grid(width, height)
     rows = height - 2
-    names = [clean(name) for name in heat.row_labels or ()] or [str(layer) for layer in range(layers)]
-    left = min(max(max(cell_len(name) for name in names), heat.gutter, 2), MAX_GUTTER)
+    names = [clean(name) for name in (heat.row_labels or ())[:layers]]
+    names += [str(layer) for layer in range(len(names), layers)]
+    left = gutter(names, heat.gutter, heat.x_name, width)
     columns = width - left - 1
+    steps = _steps(heat, x, columns)
+    units = _units(values, heat.log)
+    low, high = _scale(units, heat)
     slots = 2 * rows if mode == "color" else rows
-    across = _mean_groups(field, *_step_groups(x, x_limits, columns))
-    starts, ends = _groups(layers, slots)
-    both = _mean_groups(Field(across.values.T, across.bad.T), starts, ends)
-    cells = Field(both.values.T, both.bad.T)
+    across = _mean_groups(Field(_levels(units, low, high), bad), *steps.groups(x))
+    cells = _mean_groups(Field(across.levels.T, across.bad.T), *_groups(layers, slots))
 
-    low, high = _scale(field, heat)
-    with np.errstate(invalid="ignore"):
-        levels = np.clip((cells.values - low) / (high - low), 0.0, 1.0)
-    # Nothing but zeros in a group leaves no mean; that is the bottom of the scale, not a lack of data.
-    filled = np.zeros(columns, dtype=bool)
-    group_starts, group_ends = _step_groups(x, x_limits, columns)
-    filled[group_ends > group_starts] = True
-    levels = np.where(np.isnan(levels) & filled[None, :], 0.0, levels)
-
-    cursor = _cursor_column(heat, x_limits, columns)
-    draw_axes(grid, 0, left, rows, columns, _row_ruler(names, starts, rows, slots, layers), ())
+    grid = Grid(width, height)
+    cursor = None
+    if heat.cursor is not None and steps.low <= heat.cursor < steps.high:
+        cursor = steps.column(heat.cursor)
+    draw_axes(grid, 0, left, rows, columns, _row_labels(names, rows), ())
     if mode == "color":
-        _draw_color(grid, left + 1, levels, cells.bad, cursor)
+        _draw_color(grid, left + 1, cells, cursor)
     else:
-        _draw_shade(grid, left + 1, levels, cells.bad)
-    _step_axis(grid, heat, x, x_limits, left, columns, cursor)
-    _legend(grid, rows, left + 1, (low, high), heat.log, mode, cursor)
+        _draw_shade(grid, left + 1, cells)
+    _step_axis(grid, heat, steps, float(x[-1]), left, cursor)
+    _legend(grid, left + 1, columns, _ends(low, high, heat.log), mode, cursor)
     return grid.lines()
 
 
-def _x_limits(heat: HeatMap, x: Floats) -> tuple[float, float]:
-    if heat.x_limits is not None:
-        low, high = (float(limit) for limit in heat.x_limits)
-        if math.isfinite(low) and math.isfinite(high) and low <= high:
-            return low, high
-    return (float(x[0]), float(x[-1])) if len(x) else (0.0, 0.0)
+def _data(heat: HeatMap) -> tuple[Floats, Flags, Floats]:
+    """Values [layers, columns], where they or their bucket are not finite, and the step of each column."""
+    values = np.asarray(heat.values, dtype=np.float64)
+    if values.ndim != 2:
+        values = values.reshape(1, -1) if values.ndim == 1 and values.size else np.empty((0, 0))
+    bad = ~np.isfinite(values)
+    if heat.nonfinite is not None and (mask := np.asarray(heat.nonfinite, dtype=bool)).shape == bad.shape:
+        bad = bad | mask
+    count = values.shape[1]
+    x = np.arange(count, dtype=np.float64) if heat.x is None else np.asarray(heat.x, dtype=np.float64).ravel()
+    count = min(count, len(x))
+    x, values, bad = x[:count], values[:, :count], bad[:, :count]
+    placed = np.isfinite(x)
+    if heat.x_limits is not None and heat.x_limits[0] <= heat.x_limits[1]:
+        placed &= (x >= heat.x_limits[0]) & (x <= heat.x_limits[1])
+    return values[:, placed], bad[:, placed], x[placed]
+
+
+def _row_labels(names: list[str], rows: int) -> list[tuple[int, str]]:
+    """(row from the bottom, label), at the middle of each labelled layer's band."""
+    room = max(2, (rows + 1) // 2)
+    ticks = layer_ticks(0.0, float(len(names) - 1), 6 * (room - 1)) if len(names) > 1 else [(0.0, "")]
+    if len(names) <= room:
+        ticks = [(float(layer), "") for layer in range(len(names))]
+    return [(int((layer + 0.5) * rows / len(names)), names[int(layer)]) for layer, _ in ticks]
+
+
+def _draw_color(grid: Grid, left: int, cells: Field, cursor: int | None) -> None:
+    """Half blocks: the upper half of a cell in the foreground, the lower in the background."""
+    columns, slots = cells.levels.shape
+    rows = slots // 2
+    scaled = np.where(np.isfinite(cells.levels), cells.levels * (LEVELS - 1), -1.0)
+    indices = np.rint(scaled).astype(int).tolist()
+    bad = cells.bad.tolist()
+    palette = _palette()
+    for column in range(columns):
+        index, poisoned = indices[column], bad[column]
+        for row in range(rows):
+            lower, upper = index[2 * row], index[2 * row + 1]
+            if poisoned[2 * row] or poisoned[2 * row + 1]:
+                glyph, style = NONFINITE, NONFINITE_STYLE
+            elif column == cursor and lower >= 0 and upper >= 0:
+                glyph, style = "│", Style("#ffffff", palette[(lower + upper) // 2])
+            elif lower < 0 and upper < 0:
+                continue
+            elif lower < 0:
+                glyph, style = "▀", _style(palette[upper], None)
+            elif upper < 0:
+                glyph, style = "▄", _style(palette[lower], None)
+            else:
+                glyph, style = "▀", _style(palette[upper], palette[lower])
+            grid.put(rows - 1 - row, left + column, glyph, style)
+
+
+@cache
+def _style(color: str, background: str | None) -> Style:
+    return Style(color, background)
+
+
+def shade_of(level: float) -> str:
+    """The glyph of a level from 0 to 1: the more ink, the larger."""
+    return SHADES[min(len(SHADES) - 1, max(0, int(level * len(SHADES))))]
+
+
+def _draw_shade(grid: Grid, left: int, cells: Field) -> None:
+    columns, rows = cells.levels.shape
+    levels, bad = cells.levels.tolist(), cells.bad.tolist()
+    for column in range(columns):
+        for row in range(rows):
+            level = levels[column][row]
+            if bad[column][row]:
+                grid.put(rows - 1 - row, left + column, NONFINITE, SHADE_NONFINITE_STYLE)
+            elif level == level:
+                grid.put(rows - 1 - row, left + column, shade_of(level))
+
+
+def _step_axis(grid: Grid, heat: HeatMap, steps: Steps, newest: float, left: int, cursor: int | None) -> None:
+    """First and last step of the axis, the newest step where the run is still going, and the cursor's."""
+    row = grid.height - 2
+    last = steps.high - steps.pitch
+    labels = [Label(left + 1, format_step(steps.low), 1)]
+    if last > steps.low:
+        labels.append(Label(left + steps.columns, format_step(last), 2))
+    if steps.low < newest < last:
+        labels.append(Label(left + 1 + steps.column(newest), format_step(newest), 3))
+    for label in labels:
+        grid.put(row, label.column, "┬", DIM)
+    if cursor is not None and heat.cursor is not None:
+        labels.append(Label(left + 1 + cursor, format_step(heat.cursor), 0, BOLD))
+        grid.put(row, left + 1 + cursor, "▲", BOLD)
+    place_labels(grid, grid.height - 1, labels, heat.x_name, left)
+
+
+def _ends(low: float, high: float, log: bool) -> tuple[str, str]:
+    """The values at the ends of the scale, as text."""
+    if log:
+        # 10^308.25 is as far as a float goes, and the logarithm of the largest is a little more.
+        low, high = 10.0 ** min(low, 308.25), 10.0 ** min(high, 308.25)
+    return format_number(low), format_number(high)
+
+
+def _legend(
+    grid: Grid, left: int, columns: int, ends: tuple[str, str], mode: Mode, cursor: int | None
+) -> None:
+    """The scale, laid into the axis line at its right end, or at its left where the cursor stands."""
+    low, high = ends
+    bar = 8 if mode == "color" else len(SHADES)
+    size = cell_len(low) + cell_len(high) + bar + 4
+    if columns < 2 * size:
+        return
+    start = columns - size - 1
+    if cursor is not None and cursor >= start:
+        start = 2
+    row = grid.height - 2
+    at = left + start
+    at += grid.write(row, at, f" {low} ")
+    for index in range(bar):
+        if mode == "color":
+            grid.put(row, at + index, "█", Style(color_at(index / (bar - 1))))
+        else:
+            grid.put(row, at + index, SHADES[index])
+    grid.write(row, at + bar, f" {high} ")
+
+
+def sparkline(values: Array, width: int, log: bool = False) -> str:
+    """Values as one line of exactly `width` cells, growing from the left; ✕ where one is not finite.
+
+    Zero and below sit at the bottom of a log line. A constant line runs at half height.
+    """
+    width = max(0, width)
+    raw = np.asarray(values, dtype=np.float64).reshape(1, -1)
+    count = raw.shape[1]
+    if not count or not width:
+        return " " * width
+    bad = ~np.isfinite(raw)
+    units = _units(raw, log)
+    known = units[np.isfinite(units)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    if log:
+        low = max(low, high - DECADES)
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        low, high = (low - 0.5, low + 0.5) if log or abs(low) < 1 else (low - abs(low), low + abs(low))
+    cells = min(count, width)
+    field = _mean_groups(Field(_levels(units, low, high), bad), *_groups(count, cells))
+    top = len(BLOCKS) - 1
+    return "".join(
+        NONFINITE if poisoned else BLOCKS[min(top, int(level * len(BLOCKS)))]
+        for level, poisoned in zip(field.levels[0].tolist(), field.bad[0].tolist(), strict=True)
+    ).ljust(width)

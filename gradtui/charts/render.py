@@ -1,8 +1,8 @@
 """Curves as styled text. The only module that imports plotext, and only when the first chart is drawn.
 
-plotext draws the lines, in braille, on a bare canvas; axes, ticks, legend and marks are set around and over it
-here, where every cell is known exactly. A line's colour on plotext's canvas is the number of its series, so
-what comes back says which series a cell belongs to, whatever colour that series has.
+plotext draws the lines, in braille, on a bare canvas; axes, ticks, legend and marks are set around and over
+it here, where every cell is known exactly. A line's colour on plotext's canvas is the number of its series,
+so what comes back says which series a cell belongs to, whatever colour that series has.
 """
 
 from __future__ import annotations
@@ -14,13 +14,25 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from gradtui.charts.cells import BOLD, DIM, PLAIN, Grid, Label, Style, clean, draw_axes, fit, place_labels, sentence
+from gradtui.charts.cells import (
+    BOLD,
+    DIM,
+    PLAIN,
+    Grid,
+    Label,
+    Style,
+    clean,
+    draw_axes,
+    fit,
+    gutter,
+    place_labels,
+    sentence,
+)
 from gradtui.charts.gate import Gated, Window, pass_through, window
-from gradtui.charts.scale import cell_of, cells_for, format_step, layer_ticks, step_ticks, y_ruler
+from gradtui.charts.scale import cell_of, cells_for, format_step, layer_ticks, step_ticks
 from gradtui.charts.spec import Chart, Lines, Series
 
 MIN_WIDTH, MIN_HEIGHT = 16, 5
-MAX_GUTTER = 9
 LEGEND_FROM_HEIGHT = 7
 MARK_GAP = 6
 """Cells between two marks of one series where its points are too dense to mark each."""
@@ -96,22 +108,19 @@ def render_chart(chart: Chart, width: int, height: int) -> Lines:
     width, height = max(0, width), max(0, height)
     if width < MIN_WIDTH or height < MIN_HEIGHT:
         return sentence(chart.too_small, width, height)
-    view = window(chart)
+    top = 1 if len(chart.series) > 1 and height >= LEGEND_FROM_HEIGHT else 0
+    rows = height - top - 2
+    view = window(chart, rows)
     if view is None:
         return sentence(chart.empty, width, height)
 
     grid = Grid(width, height)
-    top = 1 if len(chart.series) > 1 and height >= LEGEND_FROM_HEIGHT else 0
-    rows = height - top - 2
-    ruler = y_ruler(view.y, view.log, rows)
-    name = cell_len(clean(chart.x_name))
-    left = min(max(ruler.width(cell_len), chart.gutter, 1), MAX_GUTTER)
-    # A name a little wider than the y labels is worth a cell or two: it then stands at the head of its axis.
-    left = name if left < name <= left + 2 else left
+    y_labels = cells_for(view.y_ticks, view.y, rows)
+    left = gutter([text for _, text in y_labels], chart.gutter, chart.x_name, width)
     columns = width - left - 1
 
     ticks, labels, cursor = _x_axis(chart, view, columns, left)
-    draw_axes(grid, top, left, rows, columns, ruler.cells, ticks)
+    draw_axes(grid, top, left, rows, columns, y_labels, ticks)
     place_labels(grid, height - 1, labels, chart.x_name, left)
     if top:
         _legend(grid, chart.series, left + 1)
@@ -135,9 +144,10 @@ Box = tuple[int, int, int, int]
 
 
 def _x_axis(chart: Chart, view: Window, columns: int, left: int) -> tuple[list[int], list[Label], int | None]:
-    """Columns of the ticks, their labels at columns of the grid, and the cursor's column if it is in sight."""
+    """Columns of the ticks, their labels at columns of the grid, and the cursor's column if in sight."""
     choose = layer_ticks if chart.markers else step_ticks
-    ticks = cells_for(chart.x_ticks if chart.x_ticks is not None else choose(*view.x, columns), view.x, columns)
+    given = chart.x_ticks if chart.x_ticks is not None else choose(*view.x, columns)
+    ticks = cells_for(given, view.x, columns)
     labels = [Label(left + 1 + column, text) for column, text in ticks]
     cursor = None
     if chart.cursor is not None and view.x[0] <= chart.cursor <= view.x[1]:
@@ -152,7 +162,7 @@ def _glyph(series: Series) -> str:
 
 
 def _legend(grid: Grid, series: tuple[Series, ...], left: int) -> None:
-    """Every series on the top row, its mark in its colour; long labels share the room that short ones leave."""
+    """Every series on the top row, its mark in its colour; long labels share what short ones leave."""
     room = grid.width - left - 2 * (len(series) - 1)
     heads = [(_glyph(one) or "─") + " " for one in series]
     texts = [clean(one.label) for one in series]
@@ -177,7 +187,7 @@ def _marks(grid: Grid, chart: Chart, number: int, gated: Gated, box: Box) -> Non
     points = gated.points()
     if not glyph or not points:
         return
-    cells = [(cell_of(x, columns), cell_of(y, rows)) for x, y in points]
+    cells = [(cell_of(x, columns), cell_of(1.0 - y, rows)) for x, y in points]
     if not chart.markers:
         cells = cells[-1:]
     elif len(cells) > 1 and 2 * (len(cells) - 1) > cells[-1][0] - cells[0][0]:
@@ -191,11 +201,11 @@ def _marks(grid: Grid, chart: Chart, number: int, gated: Gated, box: Box) -> Non
         cells = kept
     style = Style(series.color, None, not series.dim, series.dim)
     for column, row in cells:
-        grid.put(top + rows - 1 - row, left + column, glyph, style)
+        grid.put(top + row, left + column, glyph, style)
 
 
 def _edge_marks(grid: Grid, gated: list[Gated], styles: list[Style], box: Box) -> None:
-    """✕ ▽ △ on the edges, in the colour of their series; where two series meet, the second stands further in."""
+    """✕ ▽ △ on the edges, in their series' colour; where two series meet, the second stands further in."""
     top, left, rows, columns = box
     taken: dict[tuple[int, bool], int] = {}
     for one, style in zip(gated, styles, strict=True):
@@ -206,4 +216,5 @@ def _edge_marks(grid: Grid, gated: list[Gated], styles: list[Style], box: Box) -
                 continue
             taken[column, mark.top] = depth + 1
             glyph = NONFINITE if mark.kind == "nonfinite" else ABOVE if mark.kind == "above" else BELOW
-            grid.put(top + (depth if mark.top else rows - 1 - depth), left + column, glyph, style._replace(bold=True))
+            row = top + (depth if mark.top else rows - 1 - depth)
+            grid.put(row, left + column, glyph, style._replace(bold=True))

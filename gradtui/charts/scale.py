@@ -1,10 +1,13 @@
-"""Limits, ticks and numbers as text, shared by every chart. Positions on a log axis are log10 of the value."""
+"""Limits, ticks and numbers as text, shared by every chart.
+
+In axis units a position on a log axis is the log10 of the value, on a linear axis the value itself.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import NamedTuple
 
 Limits = tuple[float, float]
 Tick = tuple[float, str]
@@ -17,7 +20,7 @@ DECADES = 12.0
 """How far below its top a log axis reaches: one stray 1e-40 must not flatten the curves that matter."""
 
 
-# ---------------------------------------------------------------------------------------------- numbers as text
+# ------------------------------------------------------------------------------------- numbers as text
 
 
 def _power(text: str) -> str:
@@ -56,41 +59,7 @@ def format_step(step: float) -> str:
     return f"{step:.0f}"
 
 
-# -------------------------------------------------------------------------------------------------------- limits
-
-
-def _outward(low: float, high: float, unit: float) -> Limits:
-    return math.floor(low / unit + 1e-9) * unit, math.ceil(high / unit - 1e-9) * unit
-
-
-def log_limits(low: float, high: float) -> Limits:
-    """Limits for log10 values between `low` and `high`: at least a decade, at most `DECADES`, some air around.
-
-    At least a decade, so that a healthy flow, even within a factor of two, looks even. The limits move in
-    quarters of a decade, so that the axis does not tremble while the data moves.
-    """
-    low = max(low, high - DECADES)
-    slack = max(0.0, 1.0 - (high - low)) / 2
-    air = 0.03 * max(high - low, 1.0)
-    return _outward(low - slack - air, high + slack + air, 0.25)
-
-
-def linear_limits(low: float, high: float) -> Limits:
-    """Limits for values between `low` and `high`, with some air around and never of zero width."""
-    size = max(abs(low), abs(high))
-    if size == 0:
-        return -1.0, 1.0
-    # A spread below a five-hundredth of the value is shown flat: labels would need too many digits to differ.
-    least = 0.2 * size if low == high else 2e-3 * size
-    slack = max(0.0, least - (high - low)) / 2
-    air = 0.04 * max(high - low, least)
-    unit = nice_step(max(high - low, least) / 10)
-    floor, top = _outward(low - slack - air, high + slack + air, unit)
-    # A norm or a loss is never negative: air must not invent a part of the axis below zero.
-    return (0.0, top) if low >= 0 > floor else (floor, top)
-
-
-# --------------------------------------------------------------------------------------------------------- ticks
+# ----------------------------------------------------------------------------------------------- ticks
 
 
 def nice_step(least: float) -> float:
@@ -147,8 +116,8 @@ def _decade_ticks(low: float, high: float, mantissas: tuple[int, ...], every: in
 
 
 def log_ticks(low: float, high: float, count: int) -> list[Tick]:
-    """At most `count` ticks on a log axis from 10^low to 10^high: as fine as fits, down to parts of a decade."""
-    if high - low < 0.6 and -290 < low and high < 290:
+    """At most `count` ticks on a log axis from 10^low to 10^high, as fine as fits, down to parts of one."""
+    if high - low < 0.6 and low > -290 and high < 290:
         inside = linear_ticks(10.0**low, 10.0**high, count)
         if len(inside) >= 2:
             return [(math.log10(float(value)), label) for value, label in inside if value > 0]
@@ -161,37 +130,121 @@ def log_ticks(low: float, high: float, count: int) -> list[Tick]:
     return []
 
 
-@dataclass(frozen=True, slots=True)
-class Ruler:
-    """Which label stands in which cell, along an axis of a known number of cells; cell 0 is the lowest value."""
-
-    cells: tuple[tuple[int, str], ...]
-
-    def width(self, measure: Callable[[str], int]) -> int:
-        return max((measure(label) for _, label in self.cells), default=0)
-
-
 def cell_of(fraction: float, cells: int) -> int:
-    """The cell in which a fraction of the axis falls: 0 is the middle of the first cell, 1 of the last."""
-    return min(cells - 1, max(0, int(0.5 + fraction * (cells - 1))))
+    """The cell in which a fraction of an axis falls: 0 is the middle of the first cell, 1 of the last.
+
+    The two small constants are plotext's: on a tie its line and our mark must fall in the same cell.
+    """
+    return min(cells - 1, max(0, int(0.5016585662 + (cells - 1.003174718) * fraction)))
 
 
-def y_ruler(limits: Limits, log: bool, rows: int) -> Ruler:
-    """Ticks for a y axis of `rows` rows (0 at the bottom), at least two rows apart where there is a choice."""
+def cells_for(ticks: Iterable[Tick], limits: Limits, cells: int) -> list[tuple[int, str]]:
+    """Ticks as (cell, label), those outside the limits left out, the first kept where two share a cell."""
     low, high = limits
+    slack = 1e-9 * (high - low)
+    labels: dict[int, str] = {}
+    for at, label in ticks:
+        if low - slack <= at <= high + slack:
+            labels.setdefault(cell_of((at - low) / (high - low), cells), label)
+    return list(labels.items())
+
+
+# -------------------------------------------------------------------------- an axis that fits its data
+#
+# One row of a chart is one unit, and every tick is a whole number of units: so a tick stands exactly in the
+# middle of its row, ticks are evenly spaced, and the axis moves by whole rows while the data moves.
+
+
+class Axis(NamedTuple):
+    """Limits (the middles of the first and the last row) and ticks, in axis units."""
+
+    limits: Limits
+    ticks: list[Tick]
+
+
+def _placed(low: float, high: float, unit: float, rows: int, positive: bool) -> Limits | None:
+    """Limits on multiples of `unit` with the data in their middle, or None where `rows` rows do not reach.
+
+    positive: the axis stays above zero where the data does. A norm or a loss is never negative, and spare
+    rows must not suggest that it could be.
+    """
+    first = math.floor(low / unit + 1e-9)
+    spare = first + rows - 1 - math.ceil(high / unit - 1e-9)
+    if spare < 0:
+        return None
+    first -= min(spare // 2, first) if positive and first >= 0 else spare // 2
+    return first * unit, (first + rows - 1) * unit
+
+
+LOG_UNITS = tuple(
+    sorted(
+        [(1 / rows, 1) for rows in range(1, 41)]
+        + [(every / rows, every) for every in (2, 3, 4, 5, 6, 8, 10, 20, 50, 100, 200) for rows in (1, 2, 3)]
+    )
+)
+"""(decades a row, decades a tick); where that is one, ticks may be finer or coarser, as the room allows."""
+LEAST_ROWS = 5
+"""Below this many rows whole units waste too much of them: the axis ends where the data does."""
+
+
+def fit_log(low: float, high: float, rows: int) -> Axis:
+    """An axis of `rows` rows (at least 2) for log10 values from `low` to `high`.
+
+    It spans at least a decade, so that a healthy flow, even within a factor of two, looks even; and no more
+    than about `DECADES` below the top.
+    """
+    low = max(low, high - DECADES)
+    slack = max(0.0, 1.0 - (high - low)) / 2
+    low, high = low - slack, high + slack
+    if rows < LEAST_ROWS:
+        return given_axis((low, high), True, rows)
     count = max(2, (rows + 1) // 2)
-    ticks = log_ticks(low, high, count) if log else linear_ticks(low, high, count)
-    cells: dict[int, str] = {}
-    for position, label in ticks:
-        cells.setdefault(cell_of((position - low) / (high - low), rows), label)
-    return Ruler(tuple(cells.items()))
+    for unit, every in LOG_UNITS:
+        if (limits := _placed(low, high, unit, rows, positive=False)) is not None:
+            ticks = log_ticks(*limits, count) if every == 1 else _decade_ticks(*limits, (1,), every)
+            return Axis(limits, ticks)
+    return given_axis((low, high), True, rows)
+
+
+def fit_linear(low: float, high: float, rows: int) -> Axis:
+    """An axis of `rows` rows (at least 2) for values from `low` to `high`.
+
+    A spread below a five-hundredth of the value is shown flat: labels would need too many digits to differ.
+    """
+    size = max(abs(low), abs(high))
+    least = 2e-3 * size if size else 1.0
+    if high - low < 1e-9 * size:
+        least = 0.2 * size
+    slack = max(0.0, least - (high - low)) / 2
+    low, high = low - slack, high + slack
+    if rows < LEAST_ROWS:
+        return given_axis((low, high), False, rows)
+    ten = 10.0 ** math.floor(math.log10((high - low) / (rows - 1)))
+    tick_rows = (2, 3) if rows < 16 else (2, 3, 4, 5)
+    units = [
+        (ten * factor / every, ten * factor) for factor in (1, 2, 5, 10, 20, 50, 100) for every in tick_rows
+    ]
+    for unit, step in sorted(units):
+        if (limits := _placed(low, high, unit, rows, positive=True)) is not None:
+            values = _multiples(*limits, step)
+            return Axis(limits, list(zip(values, _linear_labels(values, step), strict=True)))
+    return given_axis((low, high), False, rows)
+
+
+def given_axis(limits: Limits, log: bool, rows: int) -> Axis:
+    """An axis whose limits somebody chose: ticks fall where they fall."""
+    count = max(2, (rows + 1) // 2)
+    return Axis(limits, (log_ticks if log else linear_ticks)(*limits, count))
+
+
+# ------------------------------------------------------------------------------------- layers and steps
 
 
 LAYER_STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 25, 30, 50, 100)
 
 
 def layer_ticks(low: float, high: float, width: int) -> list[Tick]:
-    """Ticks for an axis of whole layers: a step that ends on the last layer where there is one, else 1-2-5."""
+    """Ticks for an axis of whole layers: every so many that the last one has a tick too, else 1-2-5."""
     span = high - low
     room = max(2, width // 6)
     if low == round(low) and span == round(span) and 0 < span <= 400:
@@ -216,9 +269,3 @@ def step_ticks(low: float, high: float, width: int) -> list[Tick]:
 
 def _tidy(value: float) -> float:
     return float(f"{value:.12g}")
-
-
-def cells_for(ticks: Iterable[Tick], limits: Limits, cells: int) -> list[tuple[int, str]]:
-    """Ticks as (cell, label), those outside the limits left out."""
-    low, high = limits
-    return [(cell_of((at - low) / (high - low), cells), label) for at, label in ticks if low <= at <= high]

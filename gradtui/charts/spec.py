@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
@@ -85,7 +84,8 @@ class HeatMap:
       that are themselves non-finite need no mask. Whatever the size, such a cell stays visible.
     log: colour by log10; zero and below take the lowest colour. limits: values at the ends of the scale.
     x_limits: first and last step of the axis; a run that is still going fills its share of it.
-    row_labels: a name per row; None numbers them from 0. cursor: a step. gutter, empty, too_small: as in Chart.
+    row_labels: a name per row; None numbers them from 0. cursor: a step.
+    gutter, empty, too_small: as in Chart.
     """
 
     values: Array

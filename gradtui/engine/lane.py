@@ -15,7 +15,7 @@ import torch
 from gradtui.engine.allocator import keep_freed_pages
 from gradtui.engine.device import DeviceError
 from gradtui.engine.orders import Order, Report
-from gradtui.engine.protocol import LaneState, Start
+from gradtui.engine.protocol import RESTING, LaneState, Start
 from gradtui.engine.trainer import Trainer
 from gradtui.runs.schema import RunError
 from gradtui.zoo.corpus import CorpusError
@@ -66,7 +66,8 @@ class _Lane:
                     self._obey(self._conn.recv())
                 elif self._may_step():
                     self._step()
-            self._trainer.close("stopped" if self._trainer.step_count < self._target else "done")
+            state = self._state()
+            self._trainer.close(state if state in RESTING else "stopped")
         except (EOFError, BrokenPipeError, ConnectionResetError):
             self._trainer.close("stopped", "the supervisor is gone")
         except Exception as error:

@@ -220,9 +220,7 @@ class Supervisor:
                 lane.process.kill()
 
     def _tell(self, lane: LaneProcess, reason: str = "") -> None:
-        self._emit(
-            protocol.Lane(lane.start.lane, lane.state, lane.start.run, reason, lane.process.pid or 0)
-        )
+        self._emit(protocol.Lane(lane.start.lane, lane.state, lane.start.run, reason, lane.process.pid or 0))
 
 
 def _feed(commands: BinaryIO, feeder: Connection) -> None:

@@ -106,7 +106,11 @@ class Meter:
         tag, (elements, width, graded) = context
         sites, parameters = len(self.sites), len(self._parameters)
         numbers = host.astype(np.float64)
-        loss, stream, rest = numbers[0], numbers[1 : 1 + 3 * sites].reshape(3, sites), numbers[1 + 3 * sites :]
+        loss, stream, rest = (
+            numbers[0],
+            numbers[1 : 1 + 3 * sites].reshape(3, sites),
+            numbers[1 + 3 * sites :],
+        )
         norm, mean, grad = stream
         grads, weights, deltas = np.split(rest, [len(graded), len(graded) + parameters])
         owner = self._site_of_parameter

@@ -217,7 +217,9 @@ def _show_problem(show: Show) -> str | None:
         return f"show = {list(show.presets)!r} is not allowed; focus and pins are the ids of presets"
     for number, name in enumerate(show.presets):
         if name in show.presets[:number]:
-            return f"show.pins = {list(show.pins)!r} is not allowed; a preset is named once, in focus or in pins"
+            return (
+                f"show.pins = {list(show.pins)!r} is not allowed; {name!r} is named twice in focus and pins"
+            )
     return None
 
 
@@ -242,16 +244,15 @@ def _explain(error: msgspec.ValidationError, table: Mapping[str, Any]) -> str:
         name or int(index) for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", path.rstrip("`"))
     ]
     struct, leaf, value = _locate(steps, table)
-    where = _where(steps, table)
     unknown = re.search(r"unknown field `(.*?)`", text)
     if unknown:
         names = [info.name for info in msgspec.structs.fields(struct) if (struct, info.name) != (Pack, "id")]
-        key = _key([*steps, unknown.group(1)])
-        return f"{where}{key} is not a key of a question pack; allowed: {_choices(unknown.group(1), names)}"
+        where = _where([*steps, unknown.group(1)], table)
+        return f"{where} is not a key of a question pack; allowed: {_choices(unknown.group(1), names)}"
     missing = re.search(r"missing required field `(.*?)`", text)
     if missing:
-        return f"{where}{_key([*steps, missing.group(1)])} is missing"
-    return f"{where}{_key(steps)} = {_short(value)} is not allowed; allowed is {_describe(leaf)}"
+        return f"{_where([*steps, missing.group(1)], table)} is missing"
+    return f"{_where(steps, table)} = {_short(value)} is not allowed; allowed is {_describe(leaf)}"
 
 
 def _short(value: object) -> str:
@@ -261,18 +262,14 @@ def _short(value: object) -> str:
 
 
 def _where(steps: list[str | int], table: Mapping[str, Any]) -> str:
-    """Which question a path lies in: by its id, or by its number if the id itself is missing or wrong."""
-    if len(steps) < 2 or steps[0] != "questions" or not isinstance(steps[1], int):
-        return ""
-    question = table["questions"][steps[1]]
-    name = question.get("id") if isinstance(question, Mapping) else None
-    return f"question {name!r}: " if isinstance(name, str) else f"question number {steps[1] + 1}: "
-
-
-def _key(steps: list[str | int]) -> str:
-    """A path as the key a reader looks for; inside a question, the key counts from that question."""
-    inside = steps[2:] if steps[:1] == ["questions"] and len(steps) > 2 else steps
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in inside).lstrip(".")
+    """A path as a reader looks for it: which question (by id, else by number), and the key inside it."""
+    question = ""
+    if len(steps) > 2 and steps[0] == "questions" and isinstance(steps[1], int):
+        name = table["questions"][steps[1]].get("id")
+        question = f"question {name!r}: " if isinstance(name, str) else f"question number {steps[1] + 1}: "
+        steps = steps[2:]
+    key = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return question + key.lstrip(".")
 
 
 def _locate(steps: list[str | int], table: Mapping[str, Any]) -> tuple[type[msgspec.Struct], Any, Any]:

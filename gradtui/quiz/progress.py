@@ -135,7 +135,7 @@ class Progress:
         self.close()
 
     def answer_draft(self, question: str) -> str:
-        """What was typed for `question` and not graded yet, by whichever gradtui typed last; "" if nothing."""
+        """What was typed for `question` and not graded yet ("" if nothing), whichever gradtui typed it."""
         rows = self._read("SELECT text FROM drafts WHERE question = ?", question)
         text = str(rows[0][0]) if rows else ""
         self._my_drafts[question] = text
@@ -174,8 +174,7 @@ class Progress:
         at = self._at(now)
         rows = self._read("SELECT card FROM cards WHERE question = ?", question)
         card = str(rows[0][0]) if rows else None
-        with self._errors():
-            return {grade: self._review(card, question, grade, at).due.astimezone(UTC) for grade in Grade}
+        return {grade: self._review(card, question, grade, at).due.astimezone(UTC) for grade in Grade}
 
     def due(self, question: str) -> datetime | None:
         """When `question` is to be asked again; None if it was never graded."""
@@ -194,13 +193,11 @@ class Progress:
     def next_question(self, questions: Sequence[str], now: datetime | None = None) -> str | None:
         """Which of `questions` to ask: the longest due, else the first never graded, else the soonest due."""
         at, cards = self._at(now), self._cards()
-        waiting = sorted((_due(cards[question]), question) for question in questions if question in cards)
-        if waiting and waiting[0][0] <= at:
-            return waiting[0][1]
-        for question in questions:
-            if question not in cards:
-                return question
-        return waiting[0][1] if waiting else None
+        graded = [question for question in questions if question in cards]
+        soonest = min(graded, key=lambda question: _due(cards[question]), default=None)
+        if soonest is not None and _due(cards[soonest]) <= at:
+            return soonest
+        return next((question for question in questions if question not in cards), soonest)
 
     def summary(self, questions: Sequence[str], now: datetime | None = None) -> Summary:
         """Where the learner stands with `questions`."""
@@ -223,9 +220,11 @@ class Progress:
     def _prepare(self) -> None:
         """Check the whole file, prove that it can be written, and make the tables of a new one."""
         if self._path is not None and (damage := self._read("PRAGMA quick_check")) != [("ok",)]:
-            raise ProgressError(f"{self._path}: the quiz progress file is damaged ({damage[0][0]}); {_MOVE_AWAY}")
+            raise ProgressError(
+                f"{self._path}: the quiz progress file is damaged ({damage[0][0]}); {_MOVE_AWAY}"
+            )
         with self._write() as db:
-            if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            if db.execute("PRAGMA application_id").fetchall() != [(APPLICATION_ID,)]:
                 for statement in _TABLES:
                     db.execute(statement)
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -308,8 +307,11 @@ _REVIEW = 2  # fsrs.State.Review; 1 and 3 are Learning and Relearning
 _MOVE_AWAY = "move it to another place to start afresh"
 _TRY_AGAIN = "nothing was recorded; try again"
 _REASONS: dict[int, tuple[str, str]] = {
-    sqlite3.SQLITE_BUSY: ("is locked by another program", "nothing was recorded; try again"),
-    sqlite3.SQLITE_READONLY: ("is read-only, or was moved away", "make the file and its directory writable"),
+    sqlite3.SQLITE_BUSY: ("is locked by another program", _TRY_AGAIN),
+    sqlite3.SQLITE_READONLY: (
+        "is read-only, in a read-only directory, or was moved away",
+        "make the file and its directory writable",
+    ),
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened for writing", "make the file and its directory writable"),
     sqlite3.SQLITE_FULL: ("cannot grow, because the disk is full", "free some space and try again"),
     sqlite3.SQLITE_IOERR: ("cannot be read or written", "check the disk that it lies on"),
@@ -348,8 +350,8 @@ def _check_header(path: Path) -> None:
 
 
 def _card_of(db: sqlite3.Connection, question: str) -> str | None:
-    row = db.execute("SELECT card FROM cards WHERE question = ?", (question,)).fetchone()
-    return None if row is None else str(row[0])
+    rows = db.execute("SELECT card FROM cards WHERE question = ?", (question,)).fetchall()
+    return str(rows[0][0]) if rows else None
 
 
 def _due(card: dict[str, Any]) -> datetime:

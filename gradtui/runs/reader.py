@@ -143,9 +143,7 @@ class RunReader:
         offset = 1 + 4 * sites * self.metrics.index(metric)
         level = _level(stop - start, columns)
         if level == 0:
-            query = (
-                "SELECT step, substr(data, ?, ?) FROM frames WHERE step >= ? AND step < ? ORDER BY step"
-            )
+            query = "SELECT step, substr(data, ?, ?) FROM frames WHERE step >= ? AND step < ? ORDER BY step"
             rows = self._query(query, offset, 4 * sites, start, stop)
             raw = _floats([row[1] for row in rows], sites)
             values = _without_absent(np.where(np.isfinite(raw), raw, np.float32(np.nan)))

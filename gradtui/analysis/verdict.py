@@ -1,0 +1,52 @@
+"""The verdict on one step of a run, as numbers; the words are the screen's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradtui.analysis.alarms import NONFINITE, RECOVER, VANISH
+from gradtui.analysis.flow import FADING, Flow, State
+from gradtui.runs.schema import Event
+
+# At initialisation a flow counts as even up to this ratio either way.
+EVEN = 1 / FADING
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What happened up to one step.
+
+    `since` is the step at which the present state began (None if unknown), `site` the index of the site
+    where a non-finite value came first, `direction` forward, backward, update or loss; `recovered` the step
+    at which a vanished gradient came back; `even_at_start` whether the first step showed no collapse.
+    """
+
+    state: State
+    ratio: float
+    spread: float
+    since: int | None = None
+    site: int | None = None
+    direction: str = ""
+    recovered: int | None = None
+    even_at_start: bool = False
+
+
+def judge(flow: Flow, step: int, events: Sequence[Event], first_ratio: float) -> Verdict:
+    """The verdict at `step` from its flow, the run's events and the flow ratio of its first step.
+
+    A non-finite value stays the verdict from its step on: later finite values do not hide it.
+    """
+    past = [event for event in events if event.step <= step]
+    even = 1 / EVEN <= first_ratio <= EVEN
+    for event in past:
+        if event.kind == NONFINITE:
+            return Verdict(
+                "nonfinite", flow.ratio, flow.spread, event.step, event.site, event.text, None, even
+            )
+    turns = [event for event in past if event.kind in (VANISH, RECOVER)]
+    since = turns[-1].step if turns and turns[-1].kind == VANISH else None
+    recovered = turns[-1].step if turns and turns[-1].kind == RECOVER else None
+    if flow.state != "vanished":
+        since = None
+    return Verdict(flow.state, flow.ratio, flow.spread, since, None, "", recovered, even)

@@ -1,0 +1,58 @@
+"""Where gradtui keeps what it writes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import platformdirs
+
+from gradtui.runs.schema import SUFFIX
+
+
+def data_directory() -> Path:
+    """Run files, quiz progress, screenshots: $GRADTUI_DATA_DIR, else the platform's data directory."""
+    chosen = os.environ.get("GRADTUI_DATA_DIR")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return Path(platformdirs.user_data_dir("gradtui", appauthor=False))
+
+
+def usable_data_directory() -> tuple[Path, str]:
+    """The data directory, or a temporary one and the reason why if that cannot be written."""
+    wanted = data_directory()
+    reason = why_not_writable(wanted)
+    if not reason:
+        return wanted, ""
+    return Path(tempfile.mkdtemp(prefix="gradtui-")), reason
+
+
+def why_not_writable(directory: Path) -> str:
+    """Why no file can be made in `directory` (created if missing), or nothing if one can."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        # Permission bits do not tell: root may write where they say no, nobody where a disk is full.
+        with tempfile.NamedTemporaryFile(dir=directory, prefix=".writable-") as file:
+            file.write(b"gradtui")
+            file.flush()
+    except OSError as error:
+        return f"{directory} cannot be written: {error.strerror}"
+    return ""
+
+
+def new_run_path(directory: Path, name: str, seed: int) -> Path:
+    """A run file that does not exist yet, named after preset, seed and time."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for number in range(1000):
+        extra = f"-{number}" if number else ""
+        path = directory / f"{name}-s{seed}-{stamp}-{os.getpid()}{extra}{SUFFIX}"
+        if not path.exists():
+            return path
+    raise FileExistsError(directory)
+
+
+def log_directory(data: Path | None = None) -> Path:
+    """Where log files go: under `data`, else under the data directory."""
+    return (data or data_directory()) / "logs"

@@ -1,0 +1,67 @@
+"""Everything a key can do, in one dict: bindings, footer, help and command palette are made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Where = Literal["any", "lab"]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """`keys` are Textual's names, `shown` how the first is written on screen; "lab" needs an engine."""
+
+    keys: tuple[str, ...]
+    en: str
+    zh: str
+    shown: str = ""
+    where: Where = "any"
+    footer: bool = False
+
+    @property
+    def key(self) -> str:
+        """The key as people write it."""
+        return self.shown or self.keys[0]
+
+    def describe(self, language: str) -> str:
+        """What the key does, in `language`."""
+        return self.zh if language == "zh" else self.en
+
+
+ACTIONS: dict[str, Action] = {
+    "preset": Action(tuple("123456789"), "preset", "预设", "1-9", footer=True),
+    "pin": Action(("p",), "pin, to compare", "固定对比", footer=True),
+    "square": Action(("g",), "2×2: LN/RMS × Post/Pre", "2×2：LN/RMS × Post/Pre"),
+    "metric": Action(("m",), "next metric", "指标", footer=True),
+    "log": Action(("y",), "log or linear values", "数值对数/线性", footer=True),
+    "log_steps": Action(("x",), "log or linear steps", "步数对数/线性"),
+    "pause": Action(("space",), "pause, go on", "暂停/继续", where="lab", footer=True),
+    "single_step": Action(("n",), "one step", "走一步", where="lab", footer=True),
+    "restart": Action(("r",), "restart, same seed", "重新开始", where="lab", footer=True),
+    "reseed": Action(("R",), "restart, next seed", "换种子重来", where="lab"),
+    "more": Action(("plus",), "100 more steps", "再训练 100 步", "+", where="lab"),
+    "lr_down": Action(("less_than_sign",), "halve the learning rate", "学习率减半", "<", where="lab"),
+    "lr_up": Action(("greater_than_sign",), "double the learning rate", "学习率加倍", ">", where="lab"),
+    "back": Action(("left_square_bracket",), "history: a step back", "历史：后退一步", "[", footer=True),
+    "forth": Action(("right_square_bracket",), "history: a step forth", "历史：前进一步", "]", footer=True),
+    "back_far": Action(("left_curly_bracket",), "history: ten steps back", "历史：后退十步", "{"),
+    "forth_far": Action(("right_curly_bracket",), "history: ten steps forth", "历史：前进十步", "}"),
+    "live": Action(("0",), "back to live", "回到实时", footer=True),
+    "next_pane": Action(("tab",), "next pane", "下一窗格", footer=True),
+    "previous_pane": Action(("shift+tab",), "previous pane", "上一窗格"),
+    "zoom": Action(("z",), "one pane only", "放大窗格"),
+    "list": Action(("escape",), "back to the list of presets", "回到预设列表", "esc"),
+    "filter": Action(("slash",), "filter presets", "筛选预设", "/"),
+    "quiz": Action(("t",), "test yourself", "自测", footer=True),
+    "language": Action(("L",), "中文", "English", footer=True),
+    "save": Action(("s",), "save the screen as SVG", "保存屏幕为 SVG"),
+    "help": Action(("question_mark",), "all keys", "全部按键", "?", footer=True),
+    "palette": Action(("ctrl+p",), "command palette", "命令面板"),
+    "quit": Action(("q", "ctrl+c", "ctrl+q"), "quit", "退出", footer=True),
+}
+
+
+def applicable(engine: bool) -> dict[str, Action]:
+    """The actions that do something with, or without, an engine."""
+    return {name: action for name, action in ACTIONS.items() if engine or action.where == "any"}

@@ -1,0 +1,217 @@
+"""The application: owns the engine, the language and the way out; the screens own what is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+from rich.text import Text
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+from textual.screen import Screen
+from textual.theme import Theme
+
+from gradtui.charts.heatmap import Mode
+from gradtui.engine import protocol
+from gradtui.engine.client import EngineError
+from gradtui.ui.actions import ACTIONS, applicable
+from gradtui.ui.i18n import LANGUAGES, Words
+from gradtui.ui.lab import Lab
+from gradtui.ui.screens.lab import LabScreen
+
+THEME = Theme(
+    name="gradtui",
+    primary="#56b4e9",
+    secondary="#009e73",
+    accent="#e69f00",
+    warning="#e69f00",
+    error="#d55e00",
+    success="#009e73",
+    foreground="#dde3ea",
+    background="#10141a",
+    surface="#171c24",
+    panel="#1c222c",
+    dark=True,
+    variables={"border": "#39424f"},
+)
+
+
+class EngineProcess(Protocol):
+    """What the app needs of an engine client; a test gives another."""
+
+    @property
+    def running(self) -> bool: ...
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+    def send(self, command: protocol.Command) -> None: ...
+    def kill(self) -> None: ...
+
+
+class GradtuiApp(App[int]):
+    """Shows a lab. Exits with 128 + n on signal n, as a shell expects."""
+
+    CSS_PATH = "app.tcss"
+    TITLE = "gradtui"
+    ENABLE_COMMAND_PALETTE = True
+    BINDINGS = [
+        # The terminal sends ctrl+c as a key; it must quit even while the answer box has the focus.
+        Binding("ctrl+c", "quit", show=False, priority=True),
+        Binding("ctrl+q", "quit", show=False, priority=True),
+        Binding("q", "quit", show=False),
+    ]
+
+    def __init__(
+        self,
+        lab: Lab,
+        *,
+        language: str,
+        engine: EngineProcess | None = None,
+        notices: Iterable[str] = (),
+        screenshots: Path | None = None,
+        log: Path = Path("gradtui.log"),
+        shades: bool = False,
+    ) -> None:
+        super().__init__()
+        self._log = log
+        self.lab, self.engine = lab, engine
+        self.words = Words(language)
+        self._notices = list(notices)
+        self._screenshots = screenshots or Path.cwd()
+        self._shades = shades
+        self._starting: asyncio.Task[None] | None = None
+
+    def on_mount(self) -> None:
+        self.register_theme(THEME)
+        self.theme = THEME.name
+        self._listen_for_signals()
+        few_colors = self.no_color or self.console.color_system in (None, "standard")
+        mode: Mode = "shade" if self._shades or few_colors else "color"
+        self.push_screen(LabScreen(self.lab, self.words, mode))
+        for notice in self._notices:
+            self.notify(notice, severity="warning", markup=False, timeout=10)
+        if self.engine is not None:
+            self.ensure_engine(self._begin)
+
+    def _begin(self) -> None:
+        """Start what is focused and pinned."""
+        self.lab.show(self.lab.focus, self.lab.pins)
+
+    def ensure_engine(self, then: Callable[[], None]) -> None:
+        """Do `then` as soon as there is an engine; start one if there is none."""
+        assert self.engine is not None
+        if self.engine.running:
+            then()
+            return
+        if self._starting is not None and not self._starting.done():
+            self._starting.add_done_callback(lambda _task: then())
+            return
+        self._starting = asyncio.create_task(self._start_engine(then))
+
+    async def _start_engine(self, then: Callable[[], None]) -> None:
+        assert self.engine is not None
+        try:
+            await self.engine.start()
+        except EngineError as error:
+            self.notify(str(error), severity="error", markup=False, timeout=30)
+            return
+        then()
+
+    def on_engine_event(self, event: protocol.Event) -> None:
+        """The engine has said something."""
+        lane = self.lab.hear(event)
+        screen = self._lab_screen()
+        if screen is not None:
+            screen.touch()
+        if lane is not None and lane.state == "paused" and lane.reason:
+            name = lane.name(self.words.language)
+            sentence = self.words("notice.paused", name=name, reason=lane.reason)
+            self.notify(sentence, severity="error", markup=False, timeout=15)
+
+    def on_engine_end(self, reason: str) -> None:
+        """The engine is gone without having been told to."""
+        self.lab.engine_ended(reason)
+        self.notify(
+            self.words("notice.engine_died", reason=reason), severity="error", markup=False, timeout=15
+        )
+        screen = self._lab_screen()
+        if screen is not None:
+            screen.touch()
+
+    def _lab_screen(self) -> LabScreen | None:
+        return next((screen for screen in self.screen_stack if isinstance(screen, LabScreen)), None)
+
+    def _listen_for_signals(self) -> None:
+        """End in good order, terminal restored, where a signal would have left it in pieces."""
+        if os.name != "posix" or self.is_headless:
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, lambda code=128 + number: self.exit(code))
+
+    def _handle_exception(self, error: Exception) -> None:
+        """A crash: the traceback goes to the log, one sentence to the terminal (Textual's own hook)."""
+        if self.is_headless:  # a test wants the exception itself
+            super()._handle_exception(error)
+            return
+        try:
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            with self._log.open("a", encoding="utf-8") as log:
+                traceback.print_exception(error, file=log)
+        except OSError:
+            traceback.print_exception(error)
+        sentence = self.words("notice.crashed", error=f"{type(error).__name__}: {error}", log=self._log)
+        self.exit(1, return_code=1, message=Text(sentence))
+
+    async def on_unmount(self) -> None:
+        if self.engine is not None:
+            with contextlib.suppress(OSError):
+                await self.engine.stop()
+        self.lab.close()
+
+    # --- what keys do
+
+    async def action_quit(self) -> None:
+        """Leave."""
+        self.exit(0)
+
+    def switch_language(self) -> None:
+        """The other language, everywhere, at once."""
+        index = LANGUAGES.index(self.words.language)
+        self.words = Words(LANGUAGES[(index + 1) % len(LANGUAGES)])
+        screen = self._lab_screen()
+        if screen is not None:
+            screen.speak(self.words)
+
+    def save_screen(self) -> None:
+        """Write the screen as SVG and say where."""
+        name = time.strftime("gradtui-%Y%m%d-%H%M%S.svg")
+        try:
+            self._screenshots.mkdir(parents=True, exist_ok=True)
+            path = self.save_screenshot(name, str(self._screenshots))
+        except OSError as error:
+            sentence = self.words("notice.not_saved", reason=error.strerror)
+            self.notify(sentence, severity="error", markup=False)
+            return
+        self.notify(self.words("notice.saved", path=path), markup=False)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The command palette, from the action table."""
+        language = self.words.language
+        for name, action in applicable(self.lab.engine is not None).items():
+            if name in ("preset", "palette"):
+                continue
+            target = self if name == "quit" else screen
+            handler = getattr(target, f"action_{name}", None)
+            if handler is not None:
+                yield SystemCommand(action.describe(language), f"{action.key}", handler)
+        if isinstance(screen, LabScreen):
+            for number, (lane_id, lane) in enumerate(self.lab.lanes.items(), start=1):
+                what = f"{ACTIONS['preset'].describe(language)} {number}"
+                yield SystemCommand(lane.name(language), what, lambda lane_id=lane_id: screen.select(lane_id))

@@ -1,0 +1,88 @@
+"""Starts the screen and makes sure that the terminal is whole again afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradtui import paths
+from gradtui.presets import Library
+from gradtui.ui.i18n import Words, system_language
+
+if TYPE_CHECKING:
+    from gradtui.ui.app import GradtuiApp
+
+UNUSABLE_TERMS = ("dumb", "unknown")
+FAILURE = 1
+# Leave the alternate screen, show the cursor, end every mouse mode and bracketed paste.
+RESTORE = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?2004l\x1b[0m"
+
+
+def launch_lab(library: Library, *, language: str | None, device: str) -> int:
+    """Run the lab; returns the exit code."""
+    language = language or system_language()
+    if not _terminal_is_usable(language):
+        return FAILURE
+    from gradtui.engine.client import EngineClient
+    from gradtui.ui.app import GradtuiApp
+    from gradtui.ui.lab import Lab
+
+    words = Words(language)
+    data, reason = paths.usable_data_directory()
+    notices = [words("notice.temporary", reason=reason, path=data)] if reason else []
+    notices += [str(error) for error in library.errors]
+    log = paths.log_directory(data) / "engine.log"
+    engine = EngineClient(
+        log,
+        on_event=lambda event: app.on_engine_event(event),
+        on_end=lambda why: app.on_engine_end(why),
+    )
+    lab = Lab.of_presets(library, engine, data / "runs", device)
+    lab.pins = list(lab.lanes)[1:2]  # the second preset beside the first: the lesson's comparison
+    app = GradtuiApp(
+        lab,
+        language=language,
+        engine=engine,
+        notices=notices,
+        screenshots=data / "screenshots",
+        log=paths.log_directory(data) / "gradtui.log",
+    )
+    return _run(app, engine.kill)
+
+
+def launch_watch(files: Sequence[Path], *, language: str | None) -> int:
+    """Run the lab's charts on run files; raises RunError for one that is none."""
+    language = language or system_language()
+    from gradtui.ui.app import GradtuiApp
+    from gradtui.ui.lab import Lab
+
+    lab = Lab.of_files(files)
+    if not _terminal_is_usable(language):
+        return FAILURE
+    data, _ = paths.usable_data_directory()
+    log = paths.log_directory(data) / "gradtui.log"
+    app = GradtuiApp(lab, language=language, screenshots=data / "screenshots", log=log)
+    return _run(app, lambda: None)
+
+
+def _terminal_is_usable(language: str) -> bool:
+    usable = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") not in UNUSABLE_TERMS
+    if not usable:
+        sys.stderr.write(f"gradtui: {Words(language)('notice.no_terminal')}\n")
+    return usable
+
+
+def _run(app: GradtuiApp, clean_up: Callable[[], None]) -> int:
+    """Run the app; whatever happens, end the engine and leave a usable terminal."""
+    try:
+        result = app.run()
+    finally:
+        clean_up()
+        with contextlib.suppress(OSError):
+            sys.stdout.write(RESTORE)
+            sys.stdout.flush()
+    return result if result is not None else (app.return_code or 0)

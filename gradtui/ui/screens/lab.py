@@ -1,0 +1,538 @@
+"""The lab: presets, charts by depth and over time, the verdict, and the quiz beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Grid, Horizontal, Vertical
+from textual.events import Resize
+from textual.screen import Screen
+from textual.widgets import Input, OptionList
+
+from gradtui.charts.heatmap import Mode
+from gradtui.charts.scale import format_number
+from gradtui.quiz.bank import load_packs
+from gradtui.quiz.progress import Progress, ProgressError, progress_path
+from gradtui.ui import painting
+from gradtui.ui.actions import ACTIONS, applicable
+from gradtui.ui.i18n import Words
+from gradtui.ui.lab import Lab
+from gradtui.ui.lanes import LaneView
+from gradtui.ui.layout import LEAST_HEIGHT, LEAST_WIDTH, PANES, Layout, arrange
+from gradtui.ui.screens.help import HelpScreen
+from gradtui.ui.widgets.chart import ChartPane
+from gradtui.ui.widgets.lines import TextLine, footer_text, spread
+from gradtui.ui.widgets.presets import PresetList, bar_text
+from gradtui.ui.widgets.quiz import QuizPanel
+from gradtui.ui.widgets.topology import sketch
+from gradtui.ui.wording import flow_mark, traits, verdict_in_words
+
+METRIC_CYCLE = ("stream_grad", "grad_norm", "update_ratio", "act_rms", "mean_share")
+LOG_METRICS = frozenset({"stream_grad", "grad_norm", "update_ratio", "mean_share"})
+POLL_SECONDS, PAINT_SECONDS = 0.1, 0.125
+
+
+class LabScreen(Screen[None]):
+    """Shows a `Lab` and passes keys on to it. Repaints at most eight times a second, and only after news."""
+
+    BINDINGS = [
+        Binding(key, f"preset({key})" if name == "preset" else name, show=False)
+        for name, action in ACTIONS.items()
+        if name not in ("quit", "palette")
+        for key in action.keys
+    ]
+
+    def __init__(self, lab: Lab, words: Words, mode: Mode) -> None:
+        super().__init__()
+        self.lab, self.words, self.mode = lab, words, mode
+        self.metric = METRIC_CYCLE[0]
+        self.log_scale: bool | None = None  # None: what suits the metric
+        self.active, self.zoomed, self.quiz_open = PANES[0], False, False
+        self.pattern = ""
+        self._dirty = True
+        self._layout: Layout | None = None
+
+    def compose(self) -> ComposeResult:
+        yield TextLine(id="header")
+        yield TextLine(id="bar")
+        with Horizontal(id="body"):
+            with Vertical(id="side"):
+                yield Input(id="filter", compact=True)
+                yield PresetList(id="presets")
+                yield TextLine(id="topology")
+            with Grid(id="charts"):
+                for pane in PANES:
+                    yield ChartPane(id=pane)
+        yield TextLine(id="verdict")
+        yield TextLine(id="footer")
+        yield TextLine(id="too-small")
+
+    def on_mount(self) -> None:
+        self.query_one("#filter").display = False
+        self.query_one("#presets").focus()
+        self.set_interval(POLL_SECONDS, self._poll)
+        self.set_interval(PAINT_SECONDS, self.repaint)
+        self._rearrange()
+
+    # --- news
+
+    def touch(self) -> None:
+        """Something changed that the next repaint has to show."""
+        self._dirty = True
+
+    def speak(self, words: Words) -> None:
+        """Change the language of everything."""
+        self.words = words
+        for panel in self.query(QuizPanel):
+            panel.speak(words)
+        self.touch()
+
+    def _poll(self) -> None:
+        if self.lab.poll():
+            self._dirty = True
+
+    def on_resize(self, _event: Resize) -> None:
+        self._rearrange()
+
+    def _rearrange(self) -> None:
+        """Show what fits."""
+        width, height = self.size
+        layout = arrange(width, height, active=self.active, zoomed=self.zoomed, quiz=self.quiz_open)
+        self._layout = layout
+        self.query_one("#too-small").display = not layout.fits
+        for name, shown in (
+            ("header", layout.fits),
+            ("bar", layout.bar),
+            ("body", layout.fits),
+            ("verdict", layout.fits),
+            ("footer", layout.fits),
+            ("side", layout.side),
+            ("charts", bool(layout.panes)),
+        ):
+            self.query_one(f"#{name}").display = shown
+        grid = self.query_one("#charts", Grid)
+        grid.styles.grid_size_columns = layout.columns
+        grid.styles.grid_size_rows = max(1, -(-len(layout.panes) // layout.columns))
+        for pane in self.query(ChartPane):
+            pane.display = pane.id in layout.panes
+            pane.set_class(pane.id == self.active and len(layout.panes) > 1, "active")
+        for panel in self.query(QuizPanel):
+            panel.display = layout.quiz > 0
+            panel.styles.width = layout.quiz
+        self._dirty = True
+
+    # --- painting
+
+    def repaint(self) -> None:
+        """Bring every visible part up to date, if anything has changed."""
+        if not self._dirty or self._layout is None or not self.is_mounted:
+            return
+        self._dirty = False
+        with self.app.batch_update():
+            if not self._layout.fits:
+                self._paint_too_small()
+                return
+            self._paint_lines()
+            if self._layout.side:
+                self._paint_list()
+            self._paint_charts()
+
+    def _paint_too_small(self) -> None:
+        width, height = self.size
+        sentence = self.words(
+            "notice.too_small",
+            width=width,
+            height=height,
+            least_width=LEAST_WIDTH,
+            least_height=LEAST_HEIGHT,
+        )
+        self.query_one("#too-small", TextLine).show(Text(sentence))
+
+    def _paint_lines(self) -> None:
+        words, lane, width = self.words, self.lab.focused, self.size.width
+        self.query_one("#header", TextLine).show(self._header(lane, width))
+        self.query_one("#bar", TextLine).show(bar_text(self.lab, words, width))
+        self.query_one("#verdict", TextLine).show(self._verdict(lane))
+        actions = applicable(self.lab.engine is not None)
+        self.query_one("#footer", TextLine).show(footer_text(actions, words.language, width))
+
+    def _header(self, lane: LaneView | None, width: int) -> Text:
+        words = self.words
+        left = Text(" gradtui  ", "bold #56b4e9")
+        if lane is None:
+            return left
+        left.append(lane.name(words.language), "bold")
+        if lane.preset is not None:
+            left.append(f"  {traits(lane.preset, words)}", "dim")
+        right = Text()
+        facts = lane.reader.facts if lane.reader else {}
+        parts = [str(facts.get("device", "")), words("header.seed", seed=lane.seed)]
+        if lane.last_step >= 0:
+            parts.append(words("header.step", step=lane.last_step, steps=lane.steps or "?"))
+        if lane.state == "running" and lane.seconds > 0:
+            rate = 1 / lane.seconds
+            tokens = format_number(rate * facts.get("tokens_per_step", 0))
+            parts.append(words("header.speed", rate=format_number(rate), tokens=tokens))
+        right.append(" · ".join(part for part in parts if part) + " ", "dim")
+        if self.lab.cursor is not None:
+            right.append(f" {words('header.history', step=self.lab.cursor)} ", "reverse #e69f00")
+        else:
+            live = lane.state == "running"
+            text = words("header.live") if live else words(f"state.{lane.state}")
+            right.append(f"{'●' if live else '○'} {text} ", "#009e73" if live else "dim")
+        return spread(left, right, width)
+
+    def _verdict(self, lane: LaneView | None) -> Text:
+        text = Text()
+        for shown in self.lab.shown:
+            verdict = shown.verdict(self.lab.cursor)
+            if shown is not lane and verdict is None:
+                continue
+            glyph, color, _ = flow_mark(shown.flow)
+            if verdict is not None:
+                color = color or ""
+            text.append("\n" if text.plain else "")
+            text.append(f" {glyph or '·'} ", color or "dim")
+            text.append(f"{shown.name(self.words.language)}: ", f"bold {shown.color}")
+            sites = shown.reader.sites if shown.reader else ()
+            sentence = verdict_in_words(verdict, sites, self.words)
+            text.append(self._empty(shown) if verdict is None else sentence)
+        return text
+
+    def _paint_list(self) -> None:
+        names = [name for name in self.lab.lanes if self._matches(name)]
+        box = self.query_one("#presets", PresetList)
+        title = "list.title" if self.lab.engine is not None else "list.runs"
+        box.border_title = Text(self.words(title))
+        box.show(self.lab, names, self.words)
+        lane = self.lab.focused
+        topology = self.query_one("#topology", TextLine)
+        topology.border_title = Text(self.words("topology.title"))
+        topology.display = lane is not None and lane.preset is not None and self.size.height >= 30
+        if lane is not None and lane.preset is not None:
+            topology.show(sketch(lane.preset.model, self.words))
+
+    def _matches(self, name: str) -> bool:
+        lane = self.lab.lanes[name]
+        wanted = self.pattern.casefold()
+        return any(wanted in text.casefold() for text in (name, lane.title, lane.title_zh))
+
+    def _paint_charts(self) -> None:
+        lab, words, lane = self.lab, self.words, self.lab.focused
+        log = self.metric in LOG_METRICS if self.log_scale is None else self.log_scale
+        empty = self._empty(lane)
+        scale = words("pane.log" if log else "pane.linear")
+        metric = words(f"metric.{self.metric}")
+        shown, cursor = lab.shown, lab.cursor
+        step = "" if cursor is None else words("header.history", step=cursor)
+        self._pane("depth").show(
+            words("pane.depth", metric=metric),
+            f"{scale} · m y",
+            painting.depth_painter(shown, self.metric, cursor, log, words, empty),
+        )
+        self._pane("rms").show(
+            words("pane.rms"),
+            step,
+            painting.depth_painter(shown, "act_rms", cursor, False, words, empty),
+        )
+        self._pane("heat").show(
+            words("pane.heat", metric=metric),
+            lane.name(words.language) if lane else "",
+            painting.heat_painter(lane, self.metric, cursor, log, self.mode, words, empty),
+        )
+        self._pane("loss").show(words("pane.loss"), "", painting.loss_painter(shown, cursor, words, empty))
+
+    def _pane(self, name: str) -> ChartPane:
+        return self.query_one(f"#{name}", ChartPane)
+
+    def _empty(self, lane: LaneView | None) -> str:
+        """Why there is nothing to see, and what to press."""
+        words = self.words
+        if lane is None:
+            return words("empty.none")
+        if lane.state in ("died", "failed"):
+            return words("empty.died", reason=lane.reason)
+        if lane.state == "starting" and not self.lab.slots:
+            return words("empty.engine")
+        known = ("starting", "waiting", "idle", "running", "paused")
+        return words(f"empty.{lane.state}" if lane.state in known else "empty.nothing")
+
+    # --- what keys do
+
+    def action_preset(self, number: int) -> None:
+        """Focus the preset of that digit."""
+        names = list(self.lab.lanes)
+        if number <= len(names):
+            self.select(names[number - 1])
+
+    def select(self, name: str) -> None:
+        """Focus a preset, start it if it never ran."""
+        self.lab.select(name)
+        box = self.query_one("#presets", PresetList)
+        for index in range(box.option_count):
+            if box.get_option_at_index(index).id == name:
+                box.highlighted = index
+        self.touch()
+
+    @on(OptionList.OptionSelected, "#presets")
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        if event.option_id is not None:
+            self.select(event.option_id)
+
+    def action_pin(self) -> None:
+        """Pin the focused preset, or let it go."""
+        lane = self.lab.focused
+        if lane is not None:
+            pinned = self.lab.toggle_pin(lane.id)
+            key = "notice.pinned" if pinned else "notice.unpinned"
+            self._say(self.words(key, name=lane.name(self.words.language)))
+
+    def action_square(self) -> None:
+        """Overlay LayerNorm/RMSNorm × Post/Pre, or take them away again."""
+        corners = self.lab.square()
+        if not corners:
+            self._say(self.words("notice.no_square"), "warning")
+        elif set(corners) <= set(self.lab.pins):
+            self.lab.show(self.lab.focus, ())
+        else:
+            focus = self.lab.focus if self.lab.focus in corners else corners[0]
+            self.lab.show(focus, corners)
+            self.select(focus)
+            self._say(self.words("notice.square"))
+        self.touch()
+
+    def action_metric(self) -> None:
+        """The next metric, with the scale that suits it."""
+        self.metric = METRIC_CYCLE[(METRIC_CYCLE.index(self.metric) + 1) % len(METRIC_CYCLE)]
+        self.log_scale = None
+        self.touch()
+
+    def action_log(self) -> None:
+        """Logarithmic or linear values."""
+        current = self.metric in LOG_METRICS if self.log_scale is None else self.log_scale
+        self.log_scale = not current
+        self.touch()
+
+    def action_pause(self) -> None:
+        """Pause the focused preset, or let it go on; start it if it never ran."""
+        lane = self.lab.focused
+        if lane is not None and lane.state == "idle":
+            self._control(lambda: self.lab.select(lane.id))
+        elif lane is not None and lane.state in ("done", "diverged"):
+            self._say(self.words("notice.no_step", steps=lane.steps), "warning")
+        else:
+            self._control(self.lab.toggle_pause)
+
+    def action_single_step(self) -> None:
+        """Pause and take one step."""
+
+        def step() -> None:
+            lane = self.lab.focused
+            if not self.lab.single_step() and lane is not None:
+                self._say(self.words("notice.no_step", steps=lane.steps), "warning")
+
+        self._control(step)
+
+    def action_restart(self) -> None:
+        """Begin the focused preset again."""
+        self._control(self.lab.restart)
+
+    def action_reseed(self) -> None:
+        """Begin the focused preset again with the next seed."""
+
+        def reseed() -> None:
+            lane = self.lab.focused
+            if lane is not None:
+                self.lab.restart(lane.seed + 1)
+                name = lane.name(self.words.language)
+                self._say(self.words("notice.reseeded", name=name, seed=lane.seed))
+
+        self._control(reseed)
+
+    def action_more(self) -> None:
+        """Train further than planned."""
+
+        def more() -> None:
+            lane = self.lab.focused
+            if lane is not None and self.lab.more():
+                self._say(self.words("notice.steps_added", name=lane.name(self.words.language)))
+
+        self._control(more)
+
+    def action_lr_down(self) -> None:
+        """Half the learning rate."""
+        self._scale_lr(0.5)
+
+    def action_lr_up(self) -> None:
+        """Twice the learning rate."""
+        self._scale_lr(2.0)
+
+    def _scale_lr(self, factor: float) -> None:
+        def scale() -> None:
+            self._say(self.words("notice.lr", scale=format_number(self.lab.scale_lr(factor))))
+
+        self._control(scale)
+
+    def _control(self, do: Callable[[], None]) -> None:
+        """Do something to a lane; a recorded run cannot be told anything."""
+        if self.lab.engine is None:
+            self._say(self.words("notice.watch_only"), "warning")
+        else:
+            self.app.ensure_engine(do)  # type: ignore[attr-defined]
+        self.touch()
+
+    def action_back(self) -> None:
+        """One step back in history."""
+        self._travel(-1)
+
+    def action_forth(self) -> None:
+        """One step forth in history."""
+        self._travel(1)
+
+    def action_back_far(self) -> None:
+        """Ten steps back in history."""
+        self._travel(-10)
+
+    def action_forth_far(self) -> None:
+        """Ten steps forth in history."""
+        self._travel(10)
+
+    def _travel(self, steps: int) -> None:
+        if not self.lab.travel(steps):
+            self._say(self.words("notice.no_history"), "warning")
+        self.touch()
+
+    def action_live(self) -> None:
+        """Follow the newest step again."""
+        self.lab.cursor = None
+        self.touch()
+
+    def action_next_pane(self) -> None:
+        """The next pane; inside the quiz, its next field."""
+        self._turn_pane(1)
+
+    def action_previous_pane(self) -> None:
+        """The previous pane; inside the quiz, its previous field."""
+        self._turn_pane(-1)
+
+    def _turn_pane(self, by: int) -> None:
+        if self._in_quiz():
+            (self.focus_next if by > 0 else self.focus_previous)("#quiz *")
+            return
+        self.active = PANES[(PANES.index(self.active) + by) % len(PANES)]
+        self._rearrange()
+
+    @on(ChartPane.Chosen)
+    def _pane_clicked(self, message: ChartPane.Chosen) -> None:
+        self.active = message.pane.id or PANES[0]
+        self._rearrange()
+
+    def action_zoom(self) -> None:
+        """Show one pane only, or all again."""
+        self.zoomed = not self.zoomed
+        self._rearrange()
+
+    def action_list(self) -> None:
+        """Leave the filter, or wherever the keys go, for the list of presets."""
+        box = self.query_one("#filter", Input)
+        self.pattern = box.value = ""
+        box.display = False
+        self.query_one("#presets").focus()
+        self.touch()
+
+    def action_filter(self) -> None:
+        """Type to filter the presets."""
+        box = self.query_one("#filter", Input)
+        box.placeholder = self.words("list.filter")
+        box.display = True
+        box.focus()
+
+    @on(Input.Changed, "#filter")
+    def _filtered(self, event: Input.Changed) -> None:
+        self.pattern = event.value
+        self.touch()
+
+    @on(Input.Submitted, "#filter")
+    def _filter_taken(self) -> None:
+        """Enter takes the first match."""
+        matches = [name for name in self.lab.lanes if self._matches(name)]
+        if matches:
+            self.select(matches[0])
+            self.action_list()
+        else:
+            self._say(self.words("empty.filter", text=self.pattern), "warning")
+
+    # --- quiz
+
+    def _in_quiz(self) -> bool:
+        return self.focused is not None and any(
+            isinstance(node, QuizPanel) for node in self.focused.ancestors_with_self
+        )
+
+    async def action_quiz(self) -> None:
+        """Open or close the quiz."""
+        self.quiz_open = not self.quiz_open
+        if not self.query(QuizPanel):
+            await self.query_one("#body").mount(self._make_quiz())
+        panel = self.query_one(QuizPanel)
+        self._rearrange()
+        if self.quiz_open:
+            panel.open()
+        else:
+            panel.keep_draft()
+            self.query_one("#presets").focus()
+
+    def _make_quiz(self) -> QuizPanel:
+        packs, errors = load_packs()
+        for error in errors:
+            self._say(str(error), "warning")
+        problem = str(errors[0]) if errors else ""
+        try:
+            progress = Progress(progress_path())
+        except ProgressError as error:
+            self._say(self.words("notice.quiz_unavailable", reason=error), "warning")
+            progress = Progress(None)
+        return QuizPanel("quiz", packs, progress, self.words, problem)
+
+    @on(QuizPanel.ShowMe)
+    def _show_evidence(self, message: QuizPanel.ShowMe) -> None:
+        show = message.show
+        missing = show.missing(self.lab.lanes)
+        if missing:
+            self._say(self.words("notice.missing", name=", ".join(missing)), "warning")
+        if show.focus in self.lab.lanes:
+            self.lab.show(show.focus, show.pins)
+            self.metric, self.log_scale = show.metric, None
+            self.select(show.focus)
+            if not self._layout or not self._layout.panes:
+                self.call_later(self.action_quiz)  # the panel covers the charts: make way for them
+
+    @on(QuizPanel.Left)
+    def _quiz_left(self) -> None:
+        self.query_one("#presets").focus()
+
+    @on(QuizPanel.Trouble)
+    def _quiz_trouble(self, message: QuizPanel.Trouble) -> None:
+        self._say(self.words("notice.quiz_unavailable", reason=message.reason), "warning")
+
+    # --- the rest
+
+    def action_language(self) -> None:
+        """中文 or English."""
+        self.app.switch_language()  # type: ignore[attr-defined]
+
+    def action_save(self) -> None:
+        """Save the screen as SVG and say where."""
+        self.app.save_screen()  # type: ignore[attr-defined]
+
+    def action_help(self) -> None:
+        """All keys."""
+        actions = applicable(self.lab.engine is not None)
+        self.app.push_screen(HelpScreen(actions, self.words, str(self.lab.runs)))
+
+    def _say(self, sentence: str, severity: str = "information") -> None:
+        self.app.notify(sentence, severity=severity, markup=False)  # type: ignore[arg-type]

@@ -1,0 +1,85 @@
+"""Numbers of a run as sentences and short texts, in either language."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gradtui.analysis.flow import Flow
+from gradtui.analysis.verdict import Verdict
+from gradtui.charts.scale import format_number
+from gradtui.presets import Preset
+from gradtui.runs.schema import Site
+from gradtui.ui.i18n import Words
+from gradtui.zoo import registry
+
+STATE_MARKS = {
+    "healthy": "●",
+    "fading": "◐",
+    "vanished": "▼",
+    "exploding": "▲",
+    "nonfinite": "✕",
+    "silent": "·",
+}
+STATE_COLORS = {
+    "healthy": "#009e73",
+    "fading": "#e69f00",
+    "vanished": "#d55e00",
+    "exploding": "#d55e00",
+    "nonfinite": "#ff6ad5",
+    "silent": "#b0b0b0",
+}
+
+
+def site_in_words(site: Site, words: Words) -> str:
+    """A site as people say it; a foreign module by its name."""
+    known = {"embedding", "mixer", "feedforward", "norm", "head"}
+    return words(f"site.{site.kind}", layer=site.layer) if site.kind in known else site.name
+
+
+def verdict_in_words(verdict: Verdict | None, sites: Sequence[Site], words: Words) -> str:
+    """The verdict as one or two sentences."""
+    if verdict is None:
+        return words("verdict.waiting")
+    ratio = format_number(verdict.ratio)
+    if verdict.state == "nonfinite":
+        if verdict.site is None:
+            return words("verdict.nonfinite_loss", since=verdict.since)
+        site = site_in_words(sites[verdict.site], words)
+        direction = words(f"direction.{verdict.direction or 'forward'}")
+        return words("verdict.nonfinite", since=verdict.since, site=site, direction=direction)
+    if verdict.state == "vanished":
+        key = "verdict.vanished_now" if verdict.since is None else "verdict.vanished"
+        sentence = words(key, ratio=ratio, since=verdict.since)
+        later = verdict.since is not None and verdict.since > 0 and verdict.even_at_start
+        return join(words, sentence, words("verdict.first_steps") if later else "")
+    sentence = words(f"verdict.{verdict.state}", ratio=ratio, spread=format_number(verdict.spread))
+    back = verdict.recovered is not None
+    return join(words, sentence, words("verdict.recovered", recovered=verdict.recovered) if back else "")
+
+
+def join(words: Words, *sentences: str) -> str:
+    """Sentences in a row, with a space between them where the language has one."""
+    return (" " if words.language == "en" else "").join(s for s in sentences if s)
+
+
+def flow_mark(flow: Flow | None) -> tuple[str, str, str]:
+    """A glyph for the state, its colour, and the flow ratio in short."""
+    if flow is None:
+        return "", "", ""
+    ratio = "" if np.isnan(flow.ratio) else format_number(flow.ratio)
+    return STATE_MARKS[flow.state], STATE_COLORS[flow.state], ratio
+
+
+def traits(preset: Preset, words: Words) -> str:
+    """What makes a preset what it is, in a few words."""
+    model, training = preset.model, preset.training
+    warmup = words("header.warmup", steps=training.warmup) if training.warmup else words("header.no_warmup")
+    parts = [
+        registry.NORMS[model.norm].title,
+        words("header.layers", count=model.layers),
+        f"d={model.width}",
+        warmup,
+    ]
+    return " · ".join(parts)

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradtui.charts.heatmap import SHADES, color_at, render_heatmap, shade_of, sparkline
+from gradtui.charts.spec import HeatMap
+
+MODES = ("color", "shade")
+
+
+def luminance(color: str | None) -> float:
+    assert color is not None
+    red, green, blue = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+
+
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 130),
+    st.integers(1, 700),
+    st.integers(16, 200),
+    st.integers(5, 60),
+    st.sampled_from([math.nan, math.inf, -math.inf]),
+    st.data(),
+)
+def test_one_poisoned_cell_is_visible_at_any_size(
+    mode: Any, layers: int, steps: int, width: int, height: int, poison: float, data: Any
+) -> None:
+    values = np.ones((layers, steps))
+    values[data.draw(st.integers(0, layers - 1)), data.draw(st.integers(0, steps - 1))] = poison
+    lines = render_heatmap(HeatMap(values, cursor=float(steps // 2)), width, height, mode)
+    assert any("✕" in span.text for line in lines[:-2] for span in line)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_bucket_that_held_a_nan_is_marked(screen: Any, mode: Any) -> None:
+    mask = np.zeros((4, 20), dtype=bool)
+    mask[3, 10] = True
+    shown = screen(render_heatmap(HeatMap(np.ones((4, 20)), nonfinite=mask), 46, 10, mode))
+    marks = shown.find("✕")
+    assert marks
+    assert all(row <= 1 for row, _ in marks)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mark_stands_at_its_layer_and_step(screen: Any, mode: Any) -> None:
+    values = np.ones((6, 10))
+    values[2, 4] = math.nan
+    shown = screen(render_heatmap(HeatMap(values), 42, 14, mode))
+    left = shown.rows[-2].index("└") + 1
+    columns = 42 - left
+    assert {row for row, _ in shown.find("✕")} == {6, 7}
+    assert {column for _, column in shown.find("✕")} == {
+        column for column in range(left, 42) if (column - left) * 10 // columns == 4
+    }
+
+
+def test_layers_are_labelled_from_the_bottom(screen: Any) -> None:
+    shown = screen(render_heatmap(HeatMap(np.ones((13, 50))), 55, 11))
+    assert [row.split("┤")[0].strip() for row in shown.rows if "┤" in row] == ["12", "9", "6", "3", "0"]
+    named = screen(render_heatmap(HeatMap(np.ones((2, 5)), row_labels=("嵌入", "头[b]")), 40, 8))
+    assert [row.split("┤")[0].strip() for row in named.rows if "┤" in row] == ["头[b]", "嵌入"]
+
+
+def test_shades_and_colors_grow_with_the_value() -> None:
+    levels = [level / 100 for level in range(101)]
+    ranks = [SHADES.index(shade_of(level)) for level in levels]
+    assert ranks == sorted(ranks)
+    assert set(ranks) == set(range(len(SHADES)))
+    lights = [luminance(color_at(level)) for level in levels]
+    assert all(after > before for before, after in zip(lights, lights[1:], strict=False))
+
+
+def test_a_collapse_from_the_bottom_looks_like_one(screen: Any) -> None:
+    values = 10.0 ** np.linspace(-4, 0, 12)[:, None] * np.ones((1, 30))
+    shade = screen(render_heatmap(HeatMap(values), 40, 14, "shade"))
+    column = [SHADES.index(cells[20][0]) for cells in shade.cells[:-2]]
+    assert column == sorted(column, reverse=True)
+    assert column[0] == 4
+    assert column[-1] == 0
+    color = screen(render_heatmap(HeatMap(values), 40, 14, "color"))
+    lights = [
+        light
+        for cells in color.cells[:-2]
+        for light in (luminance(cells[20][1].color), luminance(cells[20][1].background))
+    ]
+    assert lights == sorted(lights, reverse=True)
+
+
+def test_an_even_flow_is_evenly_bright(screen: Any) -> None:
+    values = 10.0 ** np.random.default_rng(0).uniform(-0.1, 0.1, (12, 30))
+    shown = screen(render_heatmap(HeatMap(values), 40, 14, "shade"))
+    assert {cells[20][0] for cells in shown.cells[:-2]} == {"█"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_live_run_fills_its_share_of_the_axis(screen: Any, mode: Any) -> None:
+    heat = HeatMap(np.ones((4, 50)), x_limits=(0.0, 199.0), x_name="step")
+    shown = screen(render_heatmap(heat, 60, 10, mode))
+    left = shown.rows[-2].index("└") + 1
+    filled = [column for column in range(left, 60) if shown.cells[0][column][0] != " "]
+    assert filled == list(range(left, left + len(filled)))
+    assert abs(len(filled) - (60 - left) / 4) <= 1
+    assert shown.rows[-1].split() == ["step", "0", "49", "199"]
+
+
+def test_few_steps_are_drawn_wide(screen: Any) -> None:
+    values = np.array([[1.0, 1e-4]])
+    shown = screen(render_heatmap(HeatMap(values), 41, 7, "shade"))
+    left = shown.rows[-2].index("└") + 1
+    row = shown.rows[0][left:]
+    half = len(row) / 2
+    assert row == "█" * math.floor(half) + "·" * math.ceil(half)
+
+
+def test_zero_is_the_bottom_of_a_log_scale_and_no_hole(screen: Any) -> None:
+    shown = screen(render_heatmap(HeatMap(np.array([[1.0, 0.0, -1.0]])), 40, 7, "shade"))
+    left = shown.rows[-2].index("└") + 1
+    assert set(shown.rows[0][left:]) == {"█", "·"}
+
+
+def test_the_cursor_is_marked_and_labelled(screen: Any) -> None:
+    heat = HeatMap(np.ones((12, 100)), cursor=37.0, x_name="step")
+    shown = screen(render_heatmap(heat, 60, 11))
+    ((row, column),) = shown.find("▲")
+    assert row == 9
+    assert shown.rows[-1][column - 1 : column + 1].strip() == "37" or "37" in shown.rows[-1]
+    assert {c for _, c in shown.find("│") if c > 10} == {column}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_scale_is_explained_where_there_is_room(screen: Any, mode: Any) -> None:
+    heat = HeatMap(np.ones((12, 100)), limits=(1e-5, 1.0))
+    axis = screen(render_heatmap(heat, 60, 11, mode)).rows[-2]
+    assert " 1e-5 " in axis
+    assert axis.rstrip("─┬").endswith(" 1 ")
+    assert "1e-5" not in screen(render_heatmap(heat, 24, 11, mode)).rows[-2]
+
+
+@pytest.mark.parametrize("values", [np.empty((0, 0)), np.empty((5, 0)), np.empty((0, 5)), np.empty(0)])
+def test_without_data_the_sentence_is_shown(screen: Any, values: Any) -> None:
+    shown = screen(render_heatmap(HeatMap(values, empty="等待第一步"), 40, 9))
+    assert shown.fills(40, 9)
+    assert "等待第一步" in shown.text
+
+
+def test_without_room_the_sentence_is_shown(screen: Any) -> None:
+    for width, height in ((15, 9), (40, 4), (1, 1), (0, 0)):
+        shown = screen(render_heatmap(HeatMap(np.ones((3, 3)), too_small="太小"), width, height))
+        assert shown.fills(width, height)
+        assert not shown.find("└")
+
+
+awkward = st.one_of(st.floats(), st.sampled_from([0.0, -1.0, 1e300, 5e-324, math.nan, math.inf, 1.0]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(0, 20).flatmap(
+        lambda steps: st.lists(st.lists(awkward, min_size=steps, max_size=steps), max_size=20)
+    ),
+    st.booleans(),
+    st.sampled_from(MODES),
+    st.none() | st.tuples(awkward, awkward),
+    st.none() | st.tuples(awkward, awkward),
+    st.none() | awkward,
+    st.integers(0, 120),
+    st.integers(0, 40),
+)
+def test_any_numbers_fill_the_rectangle(
+    values: Any, log: bool, mode: Any, limits: Any, x_limits: Any, cursor: Any, width: int, height: int
+) -> None:
+    heat = HeatMap(
+        np.array(values, dtype=float), log=log, limits=limits, x_limits=x_limits, cursor=cursor, x_name="step"
+    )
+    lines = render_heatmap(heat, width, height, mode)
+    assert len(lines) == height
+    assert all(sum(len(span.text) for span in line) == width for line in lines)
+
+
+def test_a_sparkline_follows_the_values() -> None:
+    assert sparkline(np.arange(8.0), 8) == "▁▂▃▄▅▆▇█"
+    assert sparkline(10.0 ** np.arange(8.0), 8, log=True) == "▁▂▃▄▅▆▇█"
+    assert sparkline(np.array([1.0, 2.0]), 4) == "▁█  "
+    assert sparkline(np.array([]), 3) == "   "
+    assert sparkline(np.array([3.0, 3.0]), 2) == "▅▅"
+    assert sparkline(np.array([1.0]), 0) == ""
+
+
+def test_a_sparkline_never_hides_a_nan() -> None:
+    values = np.linspace(1, 2, 1000)
+    values[517] = math.nan
+    line = sparkline(values, 20)
+    assert line.count("✕") == 1
+    assert line.index("✕") == 10
+    assert sparkline(np.array([math.nan, math.inf]), 2) == "✕✕"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(awkward, max_size=80), st.integers(0, 40), st.booleans())
+def test_a_sparkline_is_as_wide_as_asked(values: list[float], width: int, log: bool) -> None:
+    assert len(sparkline(np.array(values), width, log)) == width
