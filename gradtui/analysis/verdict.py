@@ -11,6 +11,8 @@ from gradtui.runs.schema import Event
 
 # At initialisation a flow counts as even up to this ratio either way.
 EVEN = 1 / FADING
+# A collapse that comes later than this has other causes than the first updates.
+FIRST_STEPS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,8 @@ class Verdict:
 
     `since` is the step at which the present state began (None if unknown), `site` the index of the site
     where a non-finite value came first, `direction` forward, backward, update or loss; `recovered` the step
-    at which a vanished gradient came back; `even_at_start` whether the first step showed no collapse.
+    at which a vanished gradient came back; `by_first_steps` whether the first step was even and the collapse
+    came within the first optimizer steps.
     """
 
     state: State
@@ -29,7 +32,7 @@ class Verdict:
     site: int | None = None
     direction: str = ""
     recovered: int | None = None
-    even_at_start: bool = False
+    by_first_steps: bool = False
 
 
 def judge(flow: Flow, step: int, events: Sequence[Event], first_ratio: float) -> Verdict:
@@ -38,15 +41,16 @@ def judge(flow: Flow, step: int, events: Sequence[Event], first_ratio: float) ->
     A non-finite value stays the verdict from its step on: later finite values do not hide it.
     """
     past = [event for event in events if event.step <= step]
-    even = 1 / EVEN <= first_ratio <= EVEN
+    first = next((event.step for event in past if event.kind == VANISH), None)
+    early = 1 / EVEN <= first_ratio <= EVEN and first is not None and 0 < first <= FIRST_STEPS
     for event in past:
         if event.kind == NONFINITE:
             return Verdict(
-                "nonfinite", flow.ratio, flow.spread, event.step, event.site, event.text, None, even
+                "nonfinite", flow.ratio, flow.spread, event.step, event.site, event.text, None, early
             )
     turns = [event for event in past if event.kind in (VANISH, RECOVER)]
     since = turns[-1].step if turns and turns[-1].kind == VANISH else None
     recovered = turns[-1].step if turns and turns[-1].kind == RECOVER else None
     if flow.state != "vanished":
         since = None
-    return Verdict(flow.state, flow.ratio, flow.spread, since, None, "", recovered, even)
+    return Verdict(flow.state, flow.ratio, flow.spread, since, None, "", recovered, early)

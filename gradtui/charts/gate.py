@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gradtui.charts.scale import HUGE, TINY, Axis, Limits, Tick, fit_linear, fit_log, given_axis
+from gradtui.charts.scale import ENDS, FIRST, HUGE, TINY, Axis, Limits, Tick, fit_linear, fit_log, given_axis
 from gradtui.charts.spec import Array, Chart, Series
 
 Floats = npt.NDArray[np.float64]
@@ -171,7 +171,7 @@ def pass_through(series: Series, view: Window, columns: int) -> Gated:
     up = np.zeros(len(units))
     up[finite] = (np.clip(units[finite], low, high) - low) / (high - low)
     up = np.clip(up, 0.0, 1.0)
-    cell = np.floor(0.5016585662 + (columns - 1.003174718) * across).astype(np.int64)
+    cell = np.floor(FIRST + (columns - ENDS) * across).astype(np.int64)
 
     at = np.flatnonzero(finite)
     at = at[decimate(cell[at], up[at])]
@@ -182,16 +182,16 @@ def pass_through(series: Series, view: Window, columns: int) -> Gated:
         if len(part)
     )
     slack = 1e-9 * (high - low)
-    with np.errstate(invalid="ignore"):
-        off = {
-            ("nonfinite", True): np.isnan(units) & ~np.isneginf(y),
-            ("nonfinite", False): np.isneginf(y) & ~np.isneginf(units),
-            ("below", False): np.isneginf(units) | (finite & (units < low - slack)),
-            ("above", True): finite & (units > high + slack),
-        }
+    down = np.isneginf(y)
+    off: tuple[tuple[Kind, bool, npt.NDArray[np.bool_]], ...] = (
+        ("nonfinite", True, np.isnan(units) & ~down),
+        ("nonfinite", False, np.isnan(units) & down),
+        ("below", False, np.isneginf(units) | (finite & (units < low - slack))),
+        ("above", True, finite & (units > high + slack)),
+    )
     marks: list[Mark] = []
-    for (kind, top), where in off.items():
+    for kind, top, where in off:
         if where.any():
             _, first = np.unique(cell[where], return_index=True)
-            marks += [Mark(float(place), kind, top) for place in across[where][first]]  # type: ignore[arg-type]
+            marks += [Mark(place, kind, top) for place in across[where][first].tolist()]
     return Gated(segments, tuple(marks))

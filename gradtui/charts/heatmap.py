@@ -319,9 +319,7 @@ def _ends(low: float, high: float, log: bool) -> tuple[str, str]:
     return format_number(low), format_number(high)
 
 
-def _legend(
-    grid: Grid, left: int, columns: int, ends: tuple[str, str], mode: Mode, cursor: int | None
-) -> None:
+def _legend(grid: Grid, left: int, columns: int, ends: tuple[str, str], mode: Mode, cursor: int | None) -> None:
     """The scale, laid into the axis line at its right end, or at its left where the cursor stands."""
     low, high = ends
     bar = 8 if mode == "color" else len(SHADES)

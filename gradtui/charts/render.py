@@ -158,7 +158,8 @@ def _x_axis(chart: Chart, view: Window, columns: int, left: int) -> tuple[list[i
 
 
 def _glyph(series: Series) -> str:
-    return series.mark if cell_len(series.mark) == 1 else ""
+    mark = clean(series.mark)
+    return mark if cell_len(mark) == 1 else ""
 
 
 def _legend(grid: Grid, series: tuple[Series, ...], left: int) -> None:

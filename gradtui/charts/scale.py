@@ -30,7 +30,7 @@ def _power(text: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """A value for a person, in at most six cells: 2e-4, 0.031, 3.1, 12, 1234, 2e+6, 0, NaN, ∞."""
+    """A value for a person, in at most seven cells: 2e-4, 0.031, 3.1, 12, 1234, 2e+6, 0, NaN, ∞."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -130,12 +130,13 @@ def log_ticks(low: float, high: float, count: int) -> list[Tick]:
     return []
 
 
-def cell_of(fraction: float, cells: int) -> int:
-    """The cell in which a fraction of an axis falls: 0 is the middle of the first cell, 1 of the last.
+FIRST, ENDS = 0.5016585662, 1.003174718
+"""Half a cell and a whole one with plotext's nudge: on a tie its line and our mark must fall in one cell."""
 
-    The two small constants are plotext's: on a tie its line and our mark must fall in the same cell.
-    """
-    return min(cells - 1, max(0, int(0.5016585662 + (cells - 1.003174718) * fraction)))
+
+def cell_of(fraction: float, cells: int) -> int:
+    """The cell in which a fraction of an axis falls: 0 is the middle of the first cell, 1 of the last."""
+    return min(cells - 1, max(0, int(FIRST + (cells - ENDS) * fraction)))
 
 
 def cells_for(ticks: Iterable[Tick], limits: Limits, cells: int) -> list[tuple[int, str]]:
@@ -221,9 +222,7 @@ def fit_linear(low: float, high: float, rows: int) -> Axis:
         return given_axis((low, high), False, rows)
     ten = 10.0 ** math.floor(math.log10((high - low) / (rows - 1)))
     tick_rows = (2, 3) if rows < 16 else (2, 3, 4, 5)
-    units = [
-        (ten * factor / every, ten * factor) for factor in (1, 2, 5, 10, 20, 50, 100) for every in tick_rows
-    ]
+    units = [(ten * factor / every, ten * factor) for factor in (1, 2, 5, 10, 20, 50, 100) for every in tick_rows]
     for unit, step in sorted(units):
         if (limits := _placed(low, high, unit, rows, positive=True)) is not None:
             values = _multiples(*limits, step)

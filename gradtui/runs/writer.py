@@ -73,11 +73,11 @@ class RunWriter:
         self.flush()
 
     def _create(self, sites: Sequence[Site]) -> sqlite3.Connection:
+        if self.path.exists():
+            raise RunError(f"{self.path} already exists; name another file or remove it first")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.touch(exist_ok=False)
-        except FileExistsError:
-            raise RunError(f"{self.path} already exists; name another file or remove it first") from None
         except OSError as error:
             raise RunError(f"{self.path} cannot be created: {error.strerror}") from error
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PANES = ("depth", "heat", "rms", "loss")
+PANES = ("depth", "rms", "heat", "loss")
 LEAST_WIDTH, LEAST_HEIGHT = 50, 14
 WIDE, MEDIUM = (120, 34), (92, 24)
 QUIZ_WIDTH = 54

@@ -52,8 +52,7 @@ def verdict_in_words(verdict: Verdict | None, sites: Sequence[Site], words: Word
     if verdict.state == "vanished":
         key = "verdict.vanished_now" if verdict.since is None else "verdict.vanished"
         sentence = words(key, ratio=ratio, since=verdict.since)
-        later = verdict.since is not None and verdict.since > 0 and verdict.even_at_start
-        return join(words, sentence, words("verdict.first_steps") if later else "")
+        return join(words, sentence, words("verdict.first_steps") if verdict.by_first_steps else "")
     sentence = words(f"verdict.{verdict.state}", ratio=ratio, spread=format_number(verdict.spread))
     back = verdict.recovered is not None
     return join(words, sentence, words("verdict.recovered", recovered=verdict.recovered) if back else "")

@@ -18,23 +18,25 @@ from torch import nn
 
 from gradtui.presets import ModelConfig
 
-# Token and position vectors add up, and 1/2 + 1/2 is a stream x_0 of mean square 1.
-UNIT_EMBEDDING_STD = math.sqrt(0.5)
-# Under `xavier`, the init of the lesson's presets, x_0 has RMS √8 instead. Every later position attends to
-# position 0, so at step 0 half of ‖∂L/∂x_0‖² sits there, and with a unit x_0 Pre-LN starts with a flow ratio
-# of 4 to 8 (RMS(x_L)/RMS(x_0) alone gives 3.5). From √8 both Post and Pre start near 1, and what one then sees
-# is training. Measured, 12 layers × 64, seeds 0-4: Post-LN 0.6-1.2, Pre-LN 1.5-2.3.
-XAVIER_EMBEDDING_STD = math.sqrt(2)
+# (token, position): the two vectors add up to x_0, so its mean square is the sum of the two variances.
+# With 1/2 + 1/2 the stream starts at RMS 1, where the step-0 laws of pre- and post-norm stacks are exact.
+UNIT_EMBEDDING = (math.sqrt(1 / 2), math.sqrt(1 / 2))
+# Under `xavier`, the init of the lesson's presets, x_0 has RMS 2, two thirds of its energy from the position.
+# Every position attends to position 0, so about half of ‖∂L/∂x_0‖² sits there at step 0, and from RMS 1 Pre-LN
+# with 12 layers starts with a flow ratio of 3 to 5. From RMS 2 Post and Pre both start near 1 (measured, seeds
+# 0-4: Post-LN 0.5-1.2, Pre-LN 1.5-2.2), so that what one sees afterwards is training.
+XAVIER_EMBEDDING = (math.sqrt(4 / 3), math.sqrt(8 / 3))
 GPT2_STD = 0.02
+GPT2_EMBEDDING = (GPT2_STD, GPT2_STD)
 
 
 def xavier(model: nn.Module, config: ModelConfig, generator: torch.Generator) -> None:
-    """W ~ N(0, 2/(n_in + n_out)) (Glorot & Bengio 2010, eq. 16, as a normal); x_0 has RMS √8, see above."""
+    """W ~ N(0, 2/(n_in + n_out)) (Glorot & Bengio 2010, eq. 16, as a normal); x_0 has RMS 2, see above."""
 
     def std(name: str, n_out: int, n_in: int) -> float:
         return math.sqrt(2 / (n_in + n_out))
 
-    _fill(model, generator, linear_std=std, embedding_std=XAVIER_EMBEDDING_STD)
+    _fill(model, generator, linear_std=std, embedding_stds=XAVIER_EMBEDDING)
 
 
 def fan_in(model: nn.Module, config: ModelConfig, generator: torch.Generator) -> None:
@@ -43,7 +45,7 @@ def fan_in(model: nn.Module, config: ModelConfig, generator: torch.Generator) ->
     def std(name: str, n_out: int, n_in: int) -> float:
         return math.sqrt(1 / n_in)
 
-    _fill(model, generator, linear_std=std, embedding_std=UNIT_EMBEDDING_STD)
+    _fill(model, generator, linear_std=std, embedding_stds=UNIT_EMBEDDING)
 
 
 def gpt2(model: nn.Module, config: ModelConfig, generator: torch.Generator) -> None:
@@ -52,7 +54,7 @@ def gpt2(model: nn.Module, config: ModelConfig, generator: torch.Generator) -> N
     def std(name: str, n_out: int, n_in: int) -> float:
         return GPT2_STD
 
-    _fill(model, generator, linear_std=std, embedding_std=GPT2_STD)
+    _fill(model, generator, linear_std=std, embedding_stds=GPT2_EMBEDDING)
 
 
 def gpt2_scaled(model: nn.Module, config: ModelConfig, generator: torch.Generator) -> None:
@@ -65,7 +67,7 @@ def gpt2_scaled(model: nn.Module, config: ModelConfig, generator: torch.Generato
     def std(name: str, n_out: int, n_in: int) -> float:
         return GPT2_STD * (scale if name.endswith(".branch.out") else 1.0)
 
-    _fill(model, generator, linear_std=std, embedding_std=GPT2_STD)
+    _fill(model, generator, linear_std=std, embedding_stds=GPT2_EMBEDDING)
 
 
 @torch.no_grad()
@@ -74,9 +76,10 @@ def _fill(
     generator: torch.Generator,
     *,
     linear_std: Callable[[str, int, int], float],
-    embedding_std: float,
+    embedding_stds: tuple[float, float],
 ) -> None:
-    """Draw every nn.Linear with std linear_std(name, n_out, n_in), every nn.Embedding with embedding_std."""
+    """Draw every nn.Linear with std linear_std(name, n_out, n_in), token and position likewise."""
+    token_std, position_std = embedding_stds
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             n_out, n_in = module.weight.shape
@@ -84,4 +87,5 @@ def _fill(
             if module.bias is not None:
                 module.bias.zero_()
         elif isinstance(module, nn.Embedding):
-            module.weight.normal_(0.0, embedding_std, generator=generator)
+            std = position_std if name.endswith("position") else token_std
+            module.weight.normal_(0.0, std, generator=generator)

@@ -47,9 +47,7 @@ class Screen:
 
     def fills(self, width: int, height: int) -> bool:
         return len(self.lines) == height and all(
-            sum(cell_len(span.text) for span in line)
-            == cell_len("".join(span.text for span in line))
-            == width
+            sum(cell_len(span.text) for span in line) == cell_len("".join(span.text for span in line)) == width
             for line in self.lines
         )
 

@@ -50,13 +50,16 @@ def test_only_plain_floats_inside_the_window_pass_and_at_most_two_a_column(
     if view is None:
         return
     assert all(math.isfinite(limit) for limit in (*view.x, *view.y))
-    assert view.x[0] < view.x[1] and view.y[0] < view.y[1]
+    assert view.x[0] < view.x[1]
+    assert view.y[0] < view.y[1]
     for series in chart.series:
         result = pass_through(series, view, columns)
         points = result.points()
         for x, y in points:
-            assert type(x) is float and type(y) is float
-            assert 0.0 <= x <= 1.0 and 0.0 <= y <= 1.0
+            assert type(x) is float
+            assert type(y) is float
+            assert 0.0 <= x <= 1.0
+            assert 0.0 <= y <= 1.0
         per_column = Counter(cell_of(x, columns) for x, _ in points)
         assert max(per_column.values(), default=0) <= 2
         assert all(0.0 <= mark.x <= 1.0 for mark in result.marks)
@@ -71,9 +74,7 @@ def test_no_value_in_the_window_vanishes_without_a_trace(chart: Chart, columns: 
     for series in chart.series:
         result = pass_through(series, view, columns)
         at = [(x - view.x[0]) / (view.x[1] - view.x[0]) for x in series.x if view.x[0] <= x <= view.x[1]]
-        there = {cell_of(x, columns) for x, _ in result.points()} | {
-            cell_of(m.x, columns) for m in result.marks
-        }
+        there = {cell_of(x, columns) for x, _ in result.points()} | {cell_of(m.x, columns) for m in result.marks}
         assert there == {cell_of(x, columns) for x in at}
 
 
@@ -143,9 +144,12 @@ def test_extrema_of_downsampled_buckets_are_drawn() -> None:
     )
     chart = Chart((series,))
     view = window(chart, 12)
-    assert view is not None and view.y[0] <= 0.5 and view.y[1] >= 9.0
+    assert view is not None
+    assert view.y[0] <= 0.5
+    assert view.y[1] >= 9.0
     heights = [view.y[0] + up * (view.y[1] - view.y[0]) for _, up in pass_through(series, view, 40).points()]
-    assert max(heights) == pytest.approx(9.0) and min(heights) == pytest.approx(0.5)
+    assert max(heights) == pytest.approx(9.0)
+    assert min(heights) == pytest.approx(0.5)
 
 
 def test_a_bucket_that_held_an_infinity_is_marked_although_its_mean_is_finite() -> None:
@@ -170,12 +174,12 @@ def test_a_chart_without_points_has_no_window(chart: Chart) -> None:
     assert window(chart, 12) is None
 
 
-@pytest.mark.parametrize(
-    "limits", [(math.nan, 1.0), (2.0, 1.0), (1.0, 1.0), (-math.inf, math.inf), (-1.0, 1.0)]
-)
+@pytest.mark.parametrize("limits", [(math.nan, 1.0), (2.0, 1.0), (1.0, 1.0), (-math.inf, math.inf), (-1.0, 1.0)])
 def test_limits_that_make_no_axis_are_replaced(limits: tuple[float, float]) -> None:
     view = window(one([1.0, 10.0], log=True, y_limits=limits), 12)
-    assert view is not None and view.y[0] <= 0.0 and view.y[1] >= 1.0
+    assert view is not None
+    assert view.y[0] <= 0.0
+    assert view.y[1] >= 1.0
 
 
 def test_unsorted_points_are_drawn_from_left_to_right() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_shades_and_colors_grow_with_the_value() -> None:
     assert ranks == sorted(ranks)
     assert set(ranks) == set(range(len(SHADES)))
     lights = [luminance(color_at(level)) for level in levels]
-    assert all(after > before for before, after in zip(lights, lights[1:], strict=False))
+    assert all(after > before for before, after in itertools.pairwise(lights))
 
 
 def test_a_collapse_from_the_bottom_looks_like_one(screen: Any) -> None:

@@ -12,8 +12,8 @@ from gradtui.charts.render import render_chart
 from gradtui.charts.spec import Chart, Series
 
 rng = np.random.default_rng(20)
-AWKWARD = [np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, -1e300, 1e300, 1e-300, 1e-320, 1.7e308, 1e6, 1e-9, 1.0]
-SIZES = [(1, 1), (2, 2), (3, 2), (8, 4), (15, 5), (16, 5), (17, 6), (24, 7), (55, 14), (200, 60), (16, 60), (200, 5)]
+AWKWARD = [np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, -1e300, 1e300, 1e-300, 1e-320, 1.7e308, 1e-9, 1.0]
+SIZES = [(1, 1), (3, 2), (8, 4), (15, 5), (16, 5), (17, 6), (24, 7), (55, 14), (200, 60), (16, 60), (200, 5)]
 
 def values(count):
     kind = rng.integers(6)
@@ -48,11 +48,14 @@ with np.errstate(all="ignore"):
             low = values(count) if rng.random() < 0.2 else None
             high = values(count) if rng.random() < 0.2 else None
             mark = str(rng.choice(["", "●", "▲", "层"]))
-            series.append(Series(f"s[{number}]层", x, values(count), "#a0b0c0", mark, bool(rng.integers(2)), low, high))
-        chart = Chart(tuple(series), log=bool(rng.integers(2)), x_limits=pair(), y_limits=pair(), x_name="step",
-                      cursor=float(rng.choice(AWKWARD)) if rng.random() < 0.3 else None,
-                      empty="nothing yet", too_small="too small", markers=bool(rng.integers(2)))
-        width, height = SIZES[index % len(SIZES)] if index % 2 else (int(rng.integers(1, 120)), int(rng.integers(1, 50)))
+            label, dim = f"s[{number}]层", bool(rng.integers(2))
+            series.append(Series(label, x, values(count), "#a0b0c0", mark, dim, low, high))
+        cursor = float(rng.choice(AWKWARD)) if rng.random() < 0.3 else None
+        log, markers = bool(rng.integers(2)), bool(rng.integers(2))
+        chart = Chart(tuple(series), log, pair(), pair(), None, "step", cursor, "nothing yet", markers, "no room")
+        width, height = int(rng.integers(1, 120)), int(rng.integers(1, 50))
+        if index % 2:
+            width, height = SIZES[index // 2 % len(SIZES)]
         lines = render_chart(chart, width, height)
         assert len(lines) == height, (index, width, height)
         for line in lines:
@@ -63,9 +66,7 @@ print(drawn)
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
-    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
 
 
 def test_no_numbers_abort_the_process_and_every_chart_has_its_size() -> None:

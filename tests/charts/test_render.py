@@ -26,9 +26,7 @@ def braille(char: str) -> bool:
 
 
 def test_every_decade_of_a_collapse_stands_on_its_label(screen: Any) -> None:
-    shown = screen(
-        render_chart(Chart((curve(10.0 ** np.linspace(-4, 0, 5)),), log=True, markers=True), 55, 14)
-    )
+    shown = screen(render_chart(Chart((curve(10.0 ** np.linspace(-4, 0, 5)),), log=True, markers=True), 55, 14))
     marks = sorted(shown.find("●", BLUE), key=lambda cell: cell[1])
     assert [row for row, _ in marks] == [
         shown.row_of_label(label) for label in ("1e-4", "1e-3", "1e-2", "1e-1", "1e+0")
@@ -52,7 +50,6 @@ def test_the_line_passes_through_the_cell_of_every_value(y: list[float], width: 
     limits = (-50.0, 50.0)
     lines = render_chart(Chart((curve(y, mark=""),), y_limits=limits), width, height)
     rows = height - 2
-    left = lines[0][0].text.index("┤") if "┤" in lines[0][0].text else None
     text = ["".join(span.text for span in line) for line in lines]
     left = text[-2].index("└") + 1
     columns = width - left

@@ -72,9 +72,7 @@ def test_a_number_never_takes_more_room_than_an_axis_has(value: float) -> None:
         (-320, -319, ["1e-320", "2e-320", "5e-320", "1e-319"]),
     ],
 )
-def test_a_log_axis_is_labelled_by_decade_and_finer_inside_one(
-    low: float, high: float, labels: list[str]
-) -> None:
+def test_a_log_axis_is_labelled_by_decade_and_finer_inside_one(low: float, high: float, labels: list[str]) -> None:
     assert [label for _, label in log_ticks(low, high, 5)] == labels
 
 

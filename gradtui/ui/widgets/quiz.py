@@ -71,12 +71,13 @@ class QuizPanel(Vertical):
             yield TextArea(id="quiz-answer", tab_behavior="focus", soft_wrap=True)
             yield Button(id="quiz-reveal", variant="primary", compact=True)
             yield Static(id="quiz-explanation", markup=False)
-            with Horizontal(id="quiz-grades"):
-                for grade, name in GRADES.items():
-                    yield Button(id=f"quiz-{name}", name=str(grade.value), compact=True)
-            with Horizontal(id="quiz-more"):
-                yield Button(id="quiz-show", compact=True)
-                yield Button(id="quiz-next", compact=True)
+        # Outside the part that scrolls: what to do next is always in sight.
+        with Horizontal(id="quiz-grades"):
+            for grade, name in GRADES.items():
+                yield Button(id=f"quiz-{name}", name=str(grade.value), compact=True)
+        with Horizontal(id="quiz-more"):
+            yield Button(id="quiz-show", compact=True)
+            yield Button(id="quiz-next", compact=True)
         yield Static(id="quiz-keys", markup=False)
 
     def on_mount(self) -> None:
@@ -192,6 +193,7 @@ class QuizPanel(Vertical):
 
     def _refresh_text(self) -> None:
         words, question = self._words, self.question
+        self.border_title = Text(words("quiz.title"))
         head, keys = self.query_one("#quiz-head", Static), self.query_one("#quiz-keys", Static)
         box = self.query_one("#quiz-answer", TextArea)
         for name in ("#quiz-answer", "#quiz-more"):

@@ -1,0 +1,237 @@
+"""The probe's numbers equal an independent autograd computation, and measuring changes nothing."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gradtui.engine.trainer import Trainer
+from gradtui.presets import ModelConfig, Preset, TrainingConfig
+from gradtui.probe.meter import Meter
+from gradtui.runs.schema import ABSENT, METRICS, Site
+from gradtui.zoo import registry
+from gradtui.zoo.model import Transformer
+
+CPU = torch.device("cpu")
+
+
+def tokens(step: int) -> Tensor:
+    return torch.randint(0, 256, (2, 9), generator=torch.Generator().manual_seed(step))
+
+
+def independent(model: Transformer, batch: Tensor, step_model) -> dict[str, list[float]]:  # type: ignore[no-untyped-def]
+    """Every metric by plain autograd in float64 reductions: no hook, no foreach, no shared code."""
+    outputs: list[Tensor] = []
+    x = model.embedding(batch[:, :-1])
+    outputs.append(x)
+    for layer in model.layers:
+        x = layer.mixer(x)
+        outputs.append(x)
+        x = layer.feedforward(x)
+        outputs.append(x)
+    if getattr(model, "final_norm", None) is not None:
+        x = model.final_norm(x)
+        outputs.append(x)
+    logits = model.head(x)
+    outputs.append(logits)
+    loss = nn.functional.cross_entropy(logits.reshape(-1, 256), batch[:, 1:].reshape(-1))
+    owners = [module for _, module in model.sites()]
+    parameters = [list(module.parameters()) for module in owners]
+    flat = [p for group in parameters for p in group]
+    grads = torch.autograd.grad(loss, [*outputs, *flat])
+    stream_grads, weight_grads = grads[: len(outputs)], list(grads[len(outputs) :])
+
+    def norm(tensors) -> float:  # type: ignore[no-untyped-def]
+        return math.sqrt(sum(float(t.double().square().sum()) for t in tensors))
+
+    before = [[p.detach().clone() for p in group] for group in parameters]
+    step_model()
+    expected: dict[str, list[float]] = {name: [] for name in METRICS}
+    for index, output in enumerate(outputs):
+        x64 = output.detach().double()
+        count = len(parameters[index])
+        mine = [weight_grads.pop(0) for _ in range(count)]
+        weight = norm(before[index])
+        delta = norm([a - b.detach() for a, b in zip(before[index], parameters[index], strict=True)])
+        expected["grad_norm"].append(norm(mine) if count else ABSENT)
+        expected["act_rms"].append(float(x64.square().mean().sqrt()))
+        expected["stream_grad"].append(norm([stream_grads[index]]))
+        expected["weight_norm"].append(weight if count else ABSENT)
+        expected["update_ratio"].append(delta / weight if count else ABSENT)
+        expected["mean_share"].append(float(x64.mean(-1).square().sum() / x64.square().mean(-1).sum()))
+    return expected
+
+
+@pytest.mark.parametrize(
+    ("norm", "topology", "feedforward"),
+    list(product(registry.NORMS, registry.TOPOLOGIES, registry.FEEDFORWARDS)),
+)
+def test_every_number_equals_plain_autograd(norm: str, topology: str, feedforward: str) -> None:
+    config = ModelConfig(
+        layers=3, width=16, heads=2, context=8, norm=norm, topology=topology, feedforward=feedforward
+    )
+    probed, plain = Transformer(config, 1), Transformer(config, 1)
+    meter = Meter(probed.sites(), CPU)
+    meter.attach()
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-2) for model in (probed, plain)]
+    for step in range(3):
+        loss = probed.loss(tokens(step))
+        optimizers[0].zero_grad()
+        loss.backward()
+        meter.after_backward()
+        optimizers[0].step()
+        [(tag, measured_loss, values)] = meter.after_step(loss, step)
+        assert tag == step
+        assert measured_loss == loss.item()
+
+        def step_plain(step: int = step) -> None:
+            optimizers[1].zero_grad()
+            plain.loss(tokens(step)).backward()
+            optimizers[1].step()
+
+        expected = independent(plain, tokens(step), step_plain)
+        for row, name in enumerate(METRICS):
+            # A mean that the norm has removed is rounding noise: nothing to be relatively exact about.
+            absolute = 1e-12 if name == "mean_share" else 0
+            np.testing.assert_allclose(values[row], expected[name], rtol=1e-5, atol=absolute, err_msg=name)
+
+
+def test_the_loss_is_bit_identical_with_and_without_the_probe() -> None:
+    config = ModelConfig(layers=2, width=16, heads=2, context=8)
+    losses: list[list[float]] = []
+    for probed in (True, False):
+        model = Transformer(config, 3)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        meter = Meter(model.sites(), CPU)
+        if probed:
+            meter.attach()
+        mine = []
+        for step in range(10):
+            optimizer.zero_grad()
+            loss = model.loss(tokens(step))
+            loss.backward()
+            if probed:
+                meter.after_backward()
+            optimizer.step()
+            if probed:
+                meter.after_step(loss, step)
+            mine.append(loss.item())
+        losses.append(mine)
+        states = torch.random.get_rng_state()
+    assert losses[0] == losses[1]
+    assert torch.equal(states, torch.random.get_rng_state())
+
+
+def test_after_detach_the_model_carries_no_hook() -> None:
+    model = Transformer(ModelConfig(layers=1, width=16, heads=2, context=8), 0)
+    meter = Meter(model.sites(), CPU)
+    meter.attach()
+    meter.detach()
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_pass_without_gradient_is_not_measured() -> None:
+    model = Transformer(ModelConfig(layers=1, width=16, heads=2, context=8), 0)
+    meter = Meter(model.sites(), CPU)
+    meter.attach()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = model.loss(tokens(0))
+    with torch.no_grad():
+        model.loss(tokens(1) * 0)
+    loss.backward()
+    meter.after_backward()
+    optimizer.step()
+    [(_, _, values)] = meter.after_step(loss, 0)
+    with torch.no_grad():
+        reference = Transformer(ModelConfig(layers=1, width=16, heads=2, context=8), 0)
+        x = reference.embedding(tokens(0)[:, :-1])
+    np.testing.assert_allclose(values[METRICS.index("act_rms"), 0], x.square().mean().sqrt(), rtol=1e-5)
+
+
+def test_unused_parameters_have_no_gradient_rather_than_a_zero_one() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    model = Two()
+    sites = [
+        (Site("used", 0, "mixer", 0), model.used),
+        (Site("unused", 1, "mixer", None), model.unused),
+    ]
+    meter = Meter(sites, CPU)
+    meter.attach()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = model.used(torch.ones(2, 4)).sum()
+    loss.backward()
+    meter.after_backward()
+    optimizer.step()
+    [(_, _, values)] = meter.after_step(loss, 0)
+    row = values[METRICS.index("grad_norm")]
+    assert row[0] > 0
+    assert row[1] == ABSENT
+
+
+def test_a_poisoned_weight_is_seen_at_its_own_site_and_step(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    preset = Preset(
+        title="x",
+        id="x",
+        model=ModelConfig(layers=4, width=16, heads=2, context=16),
+        training=TrainingConfig(steps=10, batch=2),
+    )
+    trainer = Trainer(preset, seed=0, device="cpu", run=tmp_path / "a.gradtui")
+    for _ in range(3):
+        trainer.step()
+    with torch.no_grad():
+        trainer.model.layers[2].feedforward.branch.get_parameter("up.weight")[0, 0] = float("nan")
+    [frame] = trainer.step()
+    trainer.close("done")
+    from gradtui.runs.reader import RunReader
+
+    [alarm] = [event for event in RunReader(tmp_path / "a.gradtui").events() if event.kind == "nonfinite"]
+    assert frame.step == 3
+    assert alarm.step == 3
+    names = [site.name for site in RunReader(tmp_path / "a.gradtui").sites]
+    assert alarm.site is not None
+    assert names[alarm.site] == "layers.2.feedforward"
+    assert alarm.text == "forward"
+
+
+def test_a_gradient_norm_is_the_one_before_clipping(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    norms = []
+    for clip in (0.0, 1e-3):
+        preset = Preset(
+            title="x",
+            id="x",
+            model=ModelConfig(layers=2, width=16, heads=2, context=16),
+            training=TrainingConfig(steps=10, batch=2, clip=clip),
+        )
+        trainer = Trainer(preset, seed=0, device="cpu", run=tmp_path / f"{clip}.gradtui")
+        [frame] = trainer.step()
+        norms.append(frame.values[METRICS.index("grad_norm")])
+        trainer.close("done")
+    np.testing.assert_array_equal(norms[0], norms[1])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_values_arrive_one_step_late_and_are_the_same(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    preset = Preset(
+        title="x",
+        id="x",
+        model=ModelConfig(layers=3, width=32, heads=2, context=16),
+        training=TrainingConfig(steps=10, batch=2),
+    )
+    frames = {}
+    for device in ("cpu", "cuda"):
+        trainer = Trainer(preset, seed=0, device=device, run=tmp_path / f"{device}.gradtui")
+        got = [frame for _ in range(4) for frame in trainer.step()]
+        got += trainer.rest("paused")
+        frames[device] = got
+        trainer.close("done")
+    assert [f.step for f in frames["cuda"]] == [f.step for f in frames["cpu"]] == [0, 1, 2, 3]
+    np.testing.assert_allclose(frames["cuda"][0].values, frames["cpu"][0].values, rtol=1e-3, atol=1e-6)
