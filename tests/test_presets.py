@@ -59,7 +59,6 @@ def test_every_shipped_preset_loads_is_explained_and_round_trips(path):
     for language in presets_module.LANGUAGES:
         assert preset.name(language).strip()
         assert 20 <= len(preset.summary(language)) <= 400
-    assert preset.title != preset.title_zh or "title_zh" not in path.read_text(encoding="utf-8")
     assert any("\u4e00" <= char <= "\u9fff" for char in preset.about_zh)
     table = msgspec.to_builtins(preset)
     del table["id"]
@@ -128,7 +127,7 @@ BAD = {
     "unknown optimizer": (GOOD + '[training]\noptimizer = "lion"', ["training.optimizer", "adamw, sgd"]),
     "unknown schedule": (GOOD + '[training]\nschedule = "cosin"', ["training.schedule", "did you mean cosine?"]),
     "unknown corpus": (GOOD + 'corpus = "web"', ["corpus = 'web'", "stdlib, markov, file:PATH"]),
-    "corpus without a path": (GOOD + 'corpus = "file:"', ["corpus", "file:PATH"]),
+    "corpus without a path": (GOOD + 'corpus = "file:"', ["corpus = 'file:"]),
     "corpus not there": (GOOD + 'corpus = "file:none.txt"', ["none.txt", "no such file"]),
     "context longer than the corpus": (
         GOOD + 'corpus = "file:short.txt"\n[model]\ncontext = 64',

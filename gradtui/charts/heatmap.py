@@ -26,7 +26,7 @@ from gradtui.charts.cells import (
     place_labels,
     sentence,
 )
-from gradtui.charts.scale import DECADES, HUGE, format_number, format_step, layer_ticks
+from gradtui.charts.scale import DECADES, HUGE, format_number, layer_ticks
 from gradtui.charts.spec import Array, HeatMap, Lines
 
 Mode = Literal["color", "shade"]
@@ -298,15 +298,17 @@ def _step_axis(grid: Grid, heat: HeatMap, steps: Steps, newest: float, left: int
     """First and last step of the axis, the newest step where the run is still going, and the cursor's."""
     row = grid.height - 2
     last = steps.high - steps.pitch
-    labels = [Label(left + 1, format_step(steps.low), 1)]
+    labels = [Label(left + 1, heat.x_format(steps.low), 1)]
     if last > steps.low:
-        labels.append(Label(left + steps.columns, format_step(last), 2))
+        labels.append(Label(left + steps.columns, heat.x_format(last), 2))
     if steps.low < newest < last:
-        labels.append(Label(left + 1 + steps.column(newest), format_step(newest), 3))
+        labels.append(Label(left + 1 + steps.column(newest), heat.x_format(newest), 3))
+    between = [tick for tick in heat.x_ticks if steps.low < tick[0] < last]
+    labels += [Label(left + 1 + steps.column(x), text, 4) for x, text in between]
     for label in labels:
         grid.put(row, label.column, "┬", DIM)
     if cursor is not None and heat.cursor is not None:
-        labels.append(Label(left + 1 + cursor, format_step(heat.cursor), 0, BOLD))
+        labels.append(Label(left + 1 + cursor, heat.x_format(heat.cursor), 0, BOLD))
         grid.put(row, left + 1 + cursor, "▲", BOLD)
     place_labels(grid, grid.height - 1, labels, heat.x_name, left)
 

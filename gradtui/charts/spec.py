@@ -6,10 +6,13 @@ Text that comes from a user (labels, sentences) is shown as it is; it is never r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
+
+from gradtui.charts.scale import format_step
 
 Array = npt.NDArray[Any]
 Ticks = tuple[tuple[float, str], ...]
@@ -94,6 +97,8 @@ class HeatMap:
     log: bool = True
     limits: tuple[float, float] | None = None
     x_limits: tuple[float, float] | None = None
+    x_ticks: Ticks = ()
+    x_format: Callable[[float], str] = format_step
     x_name: str = ""
     row_labels: tuple[str, ...] | None = None
     cursor: float | None = None

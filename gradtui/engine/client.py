@@ -32,6 +32,7 @@ class EngineClient:
         on_end: Callable[[str], None],
     ) -> None:
         self.log = log
+        self.slots: int | None = None  # lanes at once; None: as many as there are cores
         self._on_event, self._on_end = on_event, on_end
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -52,6 +53,7 @@ class EngineClient:
                     sys.executable,
                     "-m",
                     "gradtui.engine",
+                    *([] if self.slots is None else [str(self.slots)]),
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=log,

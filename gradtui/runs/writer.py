@@ -75,23 +75,32 @@ class RunWriter:
     def _create(self, sites: Sequence[Site]) -> sqlite3.Connection:
         if self.path.exists():
             raise RunError(f"{self.path} already exists; name another file or remove it first")
+        # Made under another name and then renamed: a reader never meets a half-made file.
+        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.touch(exist_ok=False)
+            with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as db:
+                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                db.executescript(f"BEGIN;{TABLES}COMMIT;")
+                rows = [(index, s.name, s.layer, s.kind, s.stream) for index, s in enumerate(sites)]
+                db.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?)", rows)
+                self._write_facts(db)
+                db.execute("PRAGMA journal_mode = WAL")
+            draft.rename(self.path)
+            db = sqlite3.connect(self.path, isolation_level=None, timeout=5, check_same_thread=False)
+            db.execute("PRAGMA synchronous = NORMAL")
         except OSError as error:
             raise RunError(f"{self.path} cannot be created: {error.strerror}") from error
-        try:
-            db = sqlite3.connect(self.path, isolation_level=None, timeout=5, check_same_thread=False)
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
-            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            db.executescript(f"BEGIN;{TABLES}COMMIT;")
-            rows = [(index, s.name, s.layer, s.kind, s.stream) for index, s in enumerate(sites)]
-            db.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
             raise RunError(f"{self.path} cannot be written: {error}") from error
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink()
         return db
+
+    def _write_facts(self, db: sqlite3.Connection) -> None:
+        db.executemany(_UPSERT_FACT, [(key, json.dumps(value)) for key, value in self._facts.items()])
 
     def append(self, frame: Frame) -> None:
         """Record one step; steps must increase. Commits if the last commit is long enough ago."""
@@ -123,8 +132,7 @@ class RunWriter:
             self._db.executemany(_INSERT_FRAME, self._rows)
             self._db.executemany(_UPSERT_BUCKET, self._buckets.values())
             self._db.executemany(_INSERT_EVENT, self._events)
-            facts = [(key, json.dumps(value)) for key, value in self._facts.items()]
-            self._db.executemany(_UPSERT_FACT, facts)
+            self._write_facts(self._db)
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             if self._db.in_transaction:

@@ -137,9 +137,7 @@ class GradtuiApp(App[int]):
     def on_engine_end(self, reason: str) -> None:
         """The engine is gone without having been told to."""
         self.lab.engine_ended(reason)
-        self.notify(
-            self.words("notice.engine_died", reason=reason), severity="error", markup=False, timeout=15
-        )
+        self.notify(self.words("notice.engine_died", reason=reason), severity="error", markup=False, timeout=15)
         screen = self._lab_screen()
         if screen is not None:
             screen.touch()

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 UNUSABLE_TERMS = ("dumb", "unknown")
 FAILURE = 1
-# Leave the alternate screen, show the cursor, end every mouse mode and bracketed paste.
-RESTORE = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?2004l\x1b[0m"
+# Show the cursor, end every mouse mode and bracketed paste. (Leaving the alternate screen a second time
+# would put the cursor back onto text that has been printed since.)
+RESTORE = "\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?2004l\x1b[0m"
 
 
 def launch_lab(library: Library, *, language: str | None, device: str) -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from rich.cells import cell_len
 
 from gradtui.charts.heatmap import Mode, render_heatmap, sparkline
 from gradtui.charts.render import render_chart
-from gradtui.charts.scale import format_number
-from gradtui.charts.spec import Chart, HeatMap, Lines, Series, Span
+from gradtui.charts.scale import format_number, format_step
+from gradtui.charts.spec import Chart, HeatMap, Lines, Series, Span, Ticks
 from gradtui.ui.i18n import Words
 from gradtui.ui.lanes import LaneView
 from gradtui.ui.widgets.chart import Painter
@@ -43,6 +44,46 @@ def depth_painter(
     return lambda width, height: render_chart(chart, width, height)
 
 
+@dataclass(frozen=True, slots=True)
+class StepAxis:
+    """The axis of steps: even, or logarithmic so that the first steps, where a collapse happens, have room."""
+
+    log: bool
+    end: int
+
+    @classmethod
+    def of(cls, lanes: Sequence[LaneView], log: bool) -> StepAxis:
+        """The axis that holds all that `lanes` have recorded."""
+        ends = [axis_end(lane.last_step, lane.steps) for lane in lanes if lane.last_step >= 0]
+        return cls(log, max(ends, default=LEAST_STEPS))
+
+    def x(self, steps: ArrayLike) -> np.ndarray:
+        """Where steps lie on the axis."""
+        positions = np.asarray(steps, dtype=np.float64)
+        return np.log10(positions + 1) if self.log else positions
+
+    def cursor(self, step: int | None) -> float | None:
+        """Where a step in history lies, at most at the end."""
+        return None if step is None else float(self.x(min(step, self.end)))
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Both ends."""
+        return 0.0, float(self.x(self.end))
+
+    @property
+    def ticks(self) -> Ticks | None:
+        """0, 1, 2, 5, 10 … on a logarithmic axis; an even one finds its own."""
+        if not self.log:
+            return None
+        steps = [0, *(m * 10**e for e in range(9) for m in (1, 2, 5) if m * 10**e <= self.end)]
+        return tuple((float(self.x(step)), format_step(step)) for step in steps)
+
+    def label(self, x: float) -> str:
+        """The step at a position, as text."""
+        return format_step(round(10**x - 1) if self.log else x)
+
+
 def axis_end(last: int, steps: int) -> int:
     """The last step of a time axis: a round number that a running lane has not reached yet."""
     if last >= steps - 1 > 0:
@@ -55,7 +96,15 @@ def axis_end(last: int, steps: int) -> int:
 
 
 def heat_painter(
-    lane: LaneView | None, metric: str, cursor: int | None, log: bool, mode: Mode, words: Words, empty: str
+    lane: LaneView | None,
+    metric: str,
+    cursor: int | None,
+    *,
+    log: bool,
+    log_steps: bool,
+    mode: Mode,
+    words: Words,
+    empty: str,
 ) -> Painter:
     """`metric` over depth and steps of one lane."""
     small = words("empty.small")
@@ -63,16 +112,18 @@ def heat_painter(
     def paint(width: int, height: int) -> Lines:
         field = lane.field(metric, width) if lane else None
         if lane is None or field is None:
-            return render_heatmap(
-                HeatMap(np.empty((0, 0)), empty=empty, too_small=small), width, height, mode
-            )
+            nothing = HeatMap(np.empty((0, 0)), empty=empty, too_small=small)
+            return render_heatmap(nothing, width, height, mode)
+        axis = StepAxis.of([lane], log_steps)
         heat = HeatMap(
             field.values,
-            x=field.steps,
+            x=axis.x(field.steps),
             nonfinite=field.nonfinite,
             log=log,
-            x_limits=(0, axis_end(lane.last_step, lane.steps)),
-            cursor=cursor,
+            x_limits=axis.limits,
+            x_ticks=axis.ticks or (),
+            x_format=axis.label,
+            cursor=axis.cursor(cursor),
             empty=empty,
             too_small=small,
         )
@@ -81,32 +132,23 @@ def heat_painter(
     return paint
 
 
-def loss_painter(lanes: Sequence[LaneView], cursor: int | None, words: Words, empty: str) -> Painter:
+def loss_painter(
+    lanes: Sequence[LaneView], cursor: int | None, *, log_steps: bool, words: Words, empty: str
+) -> Painter:
     """Loss over steps, one curve per lane, and the focused lane's learning rate as a line below."""
-    ends = [axis_end(lane.last_step, lane.steps) for lane in lanes if lane.last_step >= 0]
-    end = max(ends, default=LEAST_STEPS)
+    axis = StepAxis.of(lanes, log_steps)
 
     def paint(width: int, height: int) -> Lines:
-        series = []
-        for lane in lanes:
-            window = lane.losses(width)
-            if window is None:
-                continue
-            y = np.where(window.nonfinite, np.nan, window.mean)
-            there = window.nonfinite | ~np.isnan(y)
-            low, high = window.low[there], window.high[there]
-            loss = "" if lane.last_loss is None else f" {format_number(lane.last_loss)}"
-            label = lane.name(words.language) + (loss if len(lanes) > 1 else "")
-            x, y = window.steps[there], y[there]
-            series.append(Series(label, x, y, lane.color, lane.mark, low=low, high=high))
+        series = [_loss_series(lane, axis, width, words, alone=len(lanes) == 1) for lane in lanes]
         chart = Chart(
-            tuple(series),
-            x_limits=(0, end),
-            cursor=None if cursor is None else min(cursor, end),
+            tuple(one for one in series if one is not None),
+            x_limits=axis.limits,
+            x_ticks=axis.ticks,
+            cursor=axis.cursor(cursor),
             empty=empty,
             too_small=words("empty.small"),
         )
-        rate = _rate_line(lanes[0], width, end, words) if lanes and height >= 8 and series else None
+        rate = _rate_line(lanes[0], width, axis, words) if lanes and height >= 8 else None
         if rate is None:
             return render_chart(chart, width, height)
         return [*render_chart(chart, width, height - 1), rate]
@@ -114,7 +156,26 @@ def loss_painter(lanes: Sequence[LaneView], cursor: int | None, words: Words, em
     return paint
 
 
-def _rate_line(lane: LaneView, width: int, end: int, words: Words) -> list[Span] | None:
+def _loss_series(lane: LaneView, axis: StepAxis, width: int, words: Words, alone: bool) -> Series | None:
+    window = lane.losses(width)
+    if window is None:
+        return None
+    y = np.where(window.nonfinite, np.nan, window.mean)
+    there = window.nonfinite | ~np.isnan(y)  # a step without a loss is a gap, a NaN is a mark
+    loss = "" if alone or lane.last_loss is None else f" {format_loss(lane.last_loss)}"
+    return Series(
+        lane.name(words.language) + loss,
+        axis.x(window.steps[there]),
+        y[there],
+        lane.color,
+        lane.mark,
+        low=window.low[there],
+        high=window.high[there],
+    )
+
+
+def _rate_line(lane: LaneView, width: int, axis: StepAxis, words: Words) -> list[Span] | None:
+    """The learning rate as a sparkline that fills its share of the step axis."""
     window = lane.losses(width)
     if window is None or np.isnan(window.lr).all():
         return None
@@ -122,7 +183,11 @@ def _rate_line(lane: LaneView, width: int, end: int, words: Words) -> list[Span]
     room = width - cell_len(name)
     if room < 8:
         return None
-    # The line fills its share of the axis, as the loss above it does.
-    filled = max(1, math.ceil(room * (lane.last_step + 1) / (end + 1)))
-    line = sparkline(window.lr, min(filled, room))
-    return [Span(name, dim=True), Span(line.ljust(room), lane.color, dim=True)]
+    cells = np.linspace(*axis.limits, room)
+    rates = np.interp(cells[cells <= axis.x(lane.last_step)], axis.x(window.steps), window.lr)
+    return [Span(name, dim=True), Span(sparkline(rates, len(rates)).ljust(room), lane.color, dim=True)]
+
+
+def format_loss(loss: float) -> str:
+    """A loss in nats with two decimals, or NaN or ∞ as it is."""
+    return f"{loss:.2f}" if abs(loss) < 1000 else format_number(loss)

@@ -26,9 +26,7 @@ def report(run: RunReader, language: str | None = None) -> str:
 
     flow, loss = summary["flow_ratio"], summary["loss"]
     lines.append(
-        words(
-            "report.flow", first=number(flow["first"]), least=number(flow["min"]), last=number(flow["last"])
-        )
+        words("report.flow", first=number(flow["first"]), least=number(flow["min"]), last=number(flow["last"]))
     )
     lines.append(words("report.loss", first=number(loss["first"]), last=number(loss["last"]), tail=LOSS_TAIL))
     lines.append(words("report.run", path=run.path))

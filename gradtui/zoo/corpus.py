@@ -131,23 +131,21 @@ def _stdlib(root: Path) -> NDArray[np.uint8]:
     if len(text) < 1 << 16:
         raise CorpusError(
             f"corpus stdlib: {root} holds {len(text)} bytes of Python source, too little to learn from (this "
-            "Python is probably frozen or zipped); use corpus = \"file:PATH\" or \"markov\" instead"
+            'Python is probably frozen or zipped); use corpus = "file:PATH" or "markov" instead'
         )
     return _frozen(bytes(text[:STDLIB_CAP]))
 
 
 def _file(path: Path, context: int) -> NDArray[np.uint8]:
+    """The bytes of a file, up to FILE_CAP; it must hold CONTEXTS_NEEDED windows."""
+    if not path.is_file():  # asked first, because opening a named pipe would wait for ever
+        reason = "is not a regular file" if path.exists() else "does not exist"
+        raise CorpusError(f"corpus file:{path}: the file {reason}")
     try:
-        if not path.is_file():
-            reason = "is not a regular file" if path.exists() else "does not exist"
-            raise CorpusError(f"corpus file:{path}: the file {reason}")
         with path.open("rb") as file:
             content = file.read(FILE_CAP)
-    except (OSError, ValueError) as error:  # ValueError: a path with a null byte, or CorpusError itself
-        if isinstance(error, CorpusError):
-            raise
-        reason = getattr(error, "strerror", None) or str(error)
-        raise CorpusError(f"corpus file:{path}: cannot be read: {reason}") from error
+    except OSError as error:
+        raise CorpusError(f"corpus file:{path}: the file cannot be read: {error.strerror}") from error
     needed = CONTEXTS_NEEDED * (context + 1)
     if len(content) < needed:
         raise CorpusError(

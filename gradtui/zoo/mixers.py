@@ -37,4 +37,5 @@ class Attention(nn.Module):
 
     def _split(self, x_BTD: Tensor) -> Tensor:
         """Cut the width into heads: (B, T, D) to (B, H, T, K)."""
-        return x_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        B, T, D = x_BTD.shape
+        return x_BTD.view(B, T, self.heads, D // self.heads).transpose(1, 2)

@@ -27,7 +27,7 @@ class Embedding(nn.Module):
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         positions_TD = self.position.weight[: tokens_BT.shape[1]]
-        return self.token(tokens_BT) + positions_TD
+        return self.token(tokens_BT) + positions_TD  # type: ignore[no-any-return]
 
 
 class Layer(nn.Module):
@@ -92,9 +92,7 @@ class Transformer(nn.Module):
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
             mixer = Site(f"layers.{index}.mixer", layer=index, kind="mixer")
-            feedforward = Site(
-                f"layers.{index}.feedforward", layer=index, kind="feedforward", stream=index + 1
-            )
+            feedforward = Site(f"layers.{index}.feedforward", layer=index, kind="feedforward", stream=index + 1)
             sites += [(mixer, layer.mixer), (feedforward, layer.feedforward)]
         if self.final_norm is not None:
             sites.append((Site("final_norm", layer=None, kind="norm"), self.final_norm))

@@ -52,9 +52,7 @@ ALL_PARTS = [
     registry.SCHEDULES,
 ]
 COMBINATIONS = list(
-    itertools.product(
-        registry.NORMS, registry.TOPOLOGIES, registry.MIXERS, registry.FEEDFORWARDS, registry.INITS
-    )
+    itertools.product(registry.NORMS, registry.TOPOLOGIES, registry.MIXERS, registry.FEEDFORWARDS, registry.INITS)
 )
 
 
@@ -153,11 +151,15 @@ def test_each_sites_output_is_the_stream_that_leaves_it():
     model = Transformer(config, seed=0)
     inputs: dict[str, Tensor] = {}
     outputs: dict[str, Tensor] = {}
+
+    def keep(name: str):
+        def hook(module: nn.Module, args: tuple[Tensor], output: Tensor) -> None:
+            inputs[name], outputs[name] = args[0], output
+
+        return hook
+
     for site, module in model.sites():
-        module.register_forward_hook(
-            lambda _, args, out, name=site.name: (inputs.update({name: args[0]}), outputs.update({name: out}))[2:]
-            or None
-        )
+        module.register_forward_hook(keep(site.name))
     model(tokens()[:, :-1])
     names = [site.name for site, _ in model.sites()]
     for before, after in itertools.pairwise(names):

@@ -18,13 +18,13 @@ def torchs_own(ours: nn.Module) -> nn.Module:
     """torch.nn's norm with the same weights and ε."""
     theirs: nn.Module
     if isinstance(ours, LayerNorm):
-        theirs = nn.LayerNorm(WIDTH, eps=EPS)
+        theirs = nn.LayerNorm(WIDTH, eps=EPS, dtype=ours.gamma.dtype)
         theirs.load_state_dict({"weight": ours.gamma.detach(), "bias": ours.beta.detach()})
     else:
         assert isinstance(ours, RMSNorm)
-        theirs = nn.RMSNorm(WIDTH, eps=EPS)
+        theirs = nn.RMSNorm(WIDTH, eps=EPS, dtype=ours.gamma.dtype)
         theirs.load_state_dict({"weight": ours.gamma.detach()})
-    return theirs.to(ours.gamma.dtype)
+    return theirs
 
 
 def random_norm(kind: type[LayerNorm] | type[RMSNorm], dtype: torch.dtype) -> nn.Module:

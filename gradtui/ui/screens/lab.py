@@ -51,6 +51,7 @@ class LabScreen(Screen[None]):
         self.lab, self.words, self.mode = lab, words, mode
         self.metric = METRIC_CYCLE[0]
         self.log_scale: bool | None = None  # None: what suits the metric
+        self.log_steps = True  # a collapse happens in the first steps: give them room
         self.active, self.zoomed, self.quiz_open = PANES[0], False, False
         self.pattern = ""
         self._dirty = True
@@ -196,7 +197,7 @@ class LabScreen(Screen[None]):
             if verdict is not None:
                 color = color or ""
             text.append("\n" if text.plain else "")
-            text.append(f" {glyph or '·'} ", color or "dim")
+            text.append(f"{glyph or '·'} ", color or "dim")
             text.append(f"{shown.name(self.words.language)}: ", f"bold {shown.color}")
             sites = shown.reader.sites if shown.reader else ()
             sentence = verdict_in_words(verdict, sites, self.words)
@@ -228,6 +229,7 @@ class LabScreen(Screen[None]):
         scale = words("pane.log" if log else "pane.linear")
         metric = words(f"metric.{self.metric}")
         shown, cursor = lab.shown, lab.cursor
+        steps = f"{words('pane.logsteps')} · x" if self.log_steps else "x"
         step = "" if cursor is None else words("header.history", step=cursor)
         self._pane("depth").show(
             words("pane.depth", metric=metric),
@@ -241,10 +243,20 @@ class LabScreen(Screen[None]):
         )
         self._pane("heat").show(
             words("pane.heat", metric=metric),
-            lane.name(words.language) if lane else "",
-            painting.heat_painter(lane, self.metric, cursor, log, self.mode, words, empty),
+            " · ".join(text for text in (lane.name(words.language) if lane else "", steps) if text),
+            painting.heat_painter(
+                lane,
+                self.metric,
+                cursor,
+                log=log,
+                log_steps=self.log_steps,
+                mode=self.mode,
+                words=words,
+                empty=empty,
+            ),
         )
-        self._pane("loss").show(words("pane.loss"), "", painting.loss_painter(shown, cursor, words, empty))
+        loss = painting.loss_painter(shown, cursor, log_steps=self.log_steps, words=words, empty=empty)
+        self._pane("loss").show(words("pane.loss"), steps, loss)
 
     def _pane(self, name: str) -> ChartPane:
         return self.query_one(f"#{name}", ChartPane)
@@ -315,6 +327,11 @@ class LabScreen(Screen[None]):
         """Logarithmic or linear values."""
         current = self.metric in LOG_METRICS if self.log_scale is None else self.log_scale
         self.log_scale = not current
+        self.touch()
+
+    def action_log_steps(self) -> None:
+        """Logarithmic or even steps: on a logarithmic axis the first steps have room."""
+        self.log_steps = not self.log_steps
         self.touch()
 
     def action_pause(self) -> None:

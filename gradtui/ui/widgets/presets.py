@@ -13,10 +13,10 @@ from textual.widgets.option_list import Option
 
 from gradtui.charts.cells import fit
 from gradtui.charts.heatmap import sparkline
-from gradtui.charts.scale import format_number
 from gradtui.ui.i18n import Words
 from gradtui.ui.lab import Lab
 from gradtui.ui.lanes import LaneView
+from gradtui.ui.painting import format_loss
 from gradtui.ui.wording import flow_mark
 
 SPARK = 8
@@ -87,13 +87,6 @@ def _status(lane: LaneView, words: Words, width: int) -> Text:
     return text
 
 
-def format_loss(loss: float) -> str:
-    """A loss in nats with two decimals, or NaN or ∞ as it is."""
-    if np.isnan(loss):
-        return "NaN"
-    return f"{loss:.2f}" if abs(loss) < 1000 else format_number(loss)
-
-
 def bar_text(lab: Lab, words: Words, width: int) -> Text:
     """The list in one line: the focused preset in full, the others by key and verdict."""
     text = Text(no_wrap=True, overflow="ellipsis")
@@ -105,9 +98,7 @@ def bar_text(lab: Lab, words: Words, width: int) -> Text:
         if focused:
             text.append(f" ▶{number} {lane.name(words.language)} ", f"bold reverse {lane.color}")
         else:
-            text.append(
-                f" {'+' if name in lab.pins else ''}{number}", lane.color if name in lab.pins else "dim"
-            )
+            text.append(f" {'+' if name in lab.pins else ''}{number}", lane.color if name in lab.pins else "dim")
         text.append(glyph or "○", color or "dim")
     text.truncate(width, overflow="ellipsis")
     return text

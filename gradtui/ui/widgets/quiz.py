@@ -205,9 +205,7 @@ class QuizPanel(Vertical):
             self.query_one("#quiz-question", Static).update(words("quiz.empty", reason=self._problem))
             return
         summary = self._progress.summary(self._keys)
-        head.update(
-            words("quiz.progress", seen=summary.total - summary.new, total=summary.total, due=summary.due)
-        )
+        head.update(words("quiz.progress", seen=summary.total - summary.new, total=summary.total, due=summary.due))
         keys.update(words("quiz.keys"))
         box.placeholder = words("quiz.placeholder")
         self.query_one("#quiz-question", Static).update(self._question_text(question))

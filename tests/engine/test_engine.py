@@ -1,0 +1,271 @@
+"""The engine as the screen drives it: a real supervisor process, commands in, events and run files out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from gradtui.engine import protocol
+from gradtui.engine.client import EngineClient
+from gradtui.engine.schedule import allot
+from gradtui.presets import ModelConfig, Preset, TrainingConfig
+from gradtui.runs.reader import RunReader
+
+SMALL = ModelConfig(layers=2, width=16, heads=2, context=16)
+
+
+def preset(name: str, steps: int = 30, **training: object) -> Preset:
+    return Preset(title=name, id=name, model=SMALL, training=TrainingConfig(steps=steps, batch=2, **training))  # type: ignore[arg-type]
+
+
+class Driver:
+    """An engine client that remembers what it heard."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.events: list[protocol.Event] = []
+        self.ended: list[str] = []
+        self.client = EngineClient(directory / "engine.log", self.events.append, self.ended.append)
+
+    def start(self, one: Preset, seed: int = 0) -> Path:
+        run = self.directory / f"{one.id}-{seed}-{len(self.events)}.gradtui"
+        self.client.send(protocol.Start(one.id, one, seed, "cpu", str(run)))
+        return run
+
+    def states(self, lane: str) -> list[str]:
+        return [e.state for e in self.events if isinstance(e, protocol.Lane) and e.lane == lane]
+
+    def state(self, lane: str) -> str:
+        return (self.states(lane) or [""])[-1]
+
+    def last(self, lane: str) -> protocol.Lane:
+        return [e for e in self.events if isinstance(e, protocol.Lane) and e.lane == lane][-1]
+
+    async def until(self, true: Callable[[], object], timeout: float = 60) -> None:
+        deadline = time.monotonic() + timeout
+        while not true():
+            assert time.monotonic() < deadline, (self.events, self.ended, self.log())
+            await asyncio.sleep(0.02)
+
+    def log(self) -> str:
+        path = self.directory / "engine.log"
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+async def driver(tmp_path: Path) -> AsyncIterator[Driver]:
+    one = Driver(tmp_path)
+    await one.client.start()
+    yield one
+    await one.client.stop()
+
+
+def last_step(run: Path) -> int:
+    with contextlib.closing(RunReader(run)) as reader:
+        return reader.last_step
+
+
+def is_gone(pid: int) -> bool:
+    """No such process, or one that has ended and only waits to be collected."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return True
+    return state in "ZX"
+
+
+def family(pid: int) -> list[int]:
+    """Every process below `pid`."""
+    children: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            children += [int(child), *family(int(child))]
+    return children
+
+
+async def test_a_preset_trains_to_its_last_step_and_rests(driver: Driver) -> None:
+    run = driver.start(preset("a"))
+    await driver.until(lambda: driver.state("a") == "done")
+    assert driver.states("a")[0] == "starting"
+    with contextlib.closing(RunReader(run)) as reader:
+        assert (reader.last_step, reader.status) == (29, "done")
+        assert reader.facts["preset"]["model"]["layers"] == 2
+    driver.client.send(protocol.More("a", 5))
+    await driver.until(lambda: driver.state("a") == "done" and last_step(run) == 34)
+
+
+async def test_pause_single_step_and_go_on(driver: Driver) -> None:
+    run = driver.start(preset("a", steps=100_000))
+    await driver.until(lambda: run.exists() and last_step(run) >= 0)
+    driver.client.send(protocol.Pause("a"))
+    await driver.until(lambda: driver.state("a") == "paused")
+    here = last_step(run)
+    await asyncio.sleep(0.3)
+    assert last_step(run) == here
+    driver.client.send(protocol.Step("a"))
+    await driver.until(lambda: last_step(run) == here + 1)
+    await asyncio.sleep(0.2)
+    assert last_step(run) == here + 1
+    driver.client.send(protocol.Resume("a"))
+    await driver.until(lambda: last_step(run) > here + 5)
+
+
+async def test_another_seed_gives_another_run_and_the_same_seed_the_same_one(driver: Driver) -> None:
+    losses = []
+    for seed in (0, 0, 1):
+        run = driver.start(preset("a", steps=5), seed)
+        await driver.until(lambda run=run: (driver.state("a"), driver.last("a").run) == ("done", str(run)))
+        with contextlib.closing(RunReader(run)) as reader:
+            losses.append(reader.losses().tolist())
+    assert losses[0] == losses[1] != losses[2]
+
+
+async def test_more_lanes_than_cores_wait_and_the_order_decides(tmp_path: Path) -> None:
+    driver = Driver(tmp_path)
+    driver.client.slots = 1
+    await driver.client.start()
+    try:
+        runs = {name: driver.start(preset(name, steps=100_000)) for name in "abc"}
+        await driver.until(lambda: driver.state("a") == "running")
+        await driver.until(lambda: driver.state("c") == "waiting")
+        driver.client.send(protocol.Order(["c", "b"]))
+        await driver.until(lambda: driver.state("c") == "running" and driver.state("a") == "waiting")
+        still = last_step(runs["a"])
+        await driver.until(lambda: last_step(runs["c"]) >= 3)
+        assert last_step(runs["a"]) == still
+        assert last_step(runs["b"]) == -1
+    finally:
+        await driver.client.stop()
+
+
+async def test_a_killed_lane_is_reported_with_its_reason_and_the_others_go_on(driver: Driver) -> None:
+    runs = {name: driver.start(preset(name, steps=100_000)) for name in "ab"}
+    for run in runs.values():
+        await driver.until(lambda run=run: run.exists() and last_step(run) >= 3)
+    os.kill(driver.last("a").pid, signal.SIGKILL)
+    await driver.until(lambda: driver.state("a") == "died")
+    assert "signal 9 (SIGKILL" in driver.last("a").reason
+    with contextlib.closing(RunReader(runs["a"])) as reader:
+        assert reader.last_step >= 3
+        assert reader.status == "died"
+        assert "signal 9" in reader.facts["reason"]
+    here = last_step(runs["b"])
+    await driver.until(lambda: last_step(runs["b"]) > here + 3)
+    again = driver.start(preset("a", steps=5))
+    await driver.until(lambda: driver.last("a").state == "done" and last_step(again) == 4)
+
+
+async def test_a_lane_that_is_ended_politely_loses_no_step(driver: Driver) -> None:
+    run = driver.start(preset("a", steps=100_000))
+    await driver.until(lambda: run.exists() and last_step(run) >= 3)
+    os.kill(driver.last("a").pid, signal.SIGTERM)
+    await driver.until(lambda: driver.state("a") in ("died", "stopped"))
+    with contextlib.closing(RunReader(run)) as reader:
+        assert reader.status in ("stopped", "died")
+        assert len(reader.losses()) == reader.last_step + 1
+
+
+async def test_a_preset_that_cannot_begin_says_why(driver: Driver, tmp_path: Path) -> None:
+    missing = preset("a")
+    run = tmp_path / "there.gradtui"
+    run.write_text("precious")
+    driver.client.send(protocol.Start("a", missing, 0, "cpu", str(run)))
+    await driver.until(lambda: driver.state("a") == "died")
+    assert "already exists" in driver.last("a").reason
+    driver.client.send(protocol.Start("b", preset("b"), 0, "mps", str(tmp_path / "b.gradtui")))
+    await driver.until(lambda: driver.state("b") == "died")
+    assert "'mps' is not available" in driver.last("b").reason
+
+
+async def test_a_diverging_loss_ends_as_diverged_not_as_done(driver: Driver) -> None:
+    run = driver.start(preset("a", steps=500, optimizer="sgd", lr=1e9))
+    await driver.until(lambda: driver.state("a") == "diverged")
+    with contextlib.closing(RunReader(run)) as reader:
+        assert reader.status == "diverged"
+        assert reader.last_step < 499
+        assert "nonfinite" in [event.kind for event in reader.events()]
+
+
+async def test_a_line_that_is_no_command_is_refused_and_the_engine_lives(driver: Driver) -> None:
+    process = driver.client._process
+    assert process is not None
+    assert process.stdin is not None
+    process.stdin.write(b"hello\n" + b'{"do": "fly"}\n')
+    await driver.until(lambda: sum(isinstance(e, protocol.Refused) for e in driver.events) == 2)
+    driver.start(preset("a", steps=3))
+    await driver.until(lambda: driver.state("a") == "done")
+
+
+async def test_when_its_input_ends_nothing_is_left_after_two_seconds(driver: Driver) -> None:
+    run = driver.start(preset("a", steps=100_000))
+    await driver.until(lambda: run.exists() and last_step(run) >= 3)
+    process = driver.client._process
+    assert process is not None
+    pids = [process.pid, *family(process.pid)]
+    assert len(pids) >= 3
+    began = time.monotonic()
+    await driver.client.stop()
+    while not all(is_gone(pid) for pid in pids):
+        assert time.monotonic() - began < 2
+        await asyncio.sleep(0.02)
+    with contextlib.closing(RunReader(run)) as reader:
+        assert reader.status == "stopped"
+        assert len(reader.losses()) == reader.last_step + 1
+
+
+async def test_a_killed_supervisor_is_noticed_and_takes_its_lanes_with_it(driver: Driver) -> None:
+    run = driver.start(preset("a", steps=100_000))
+    await driver.until(lambda: run.exists() and last_step(run) >= 3)
+    process = driver.client._process
+    assert process is not None
+    pids = family(process.pid)
+    os.kill(process.pid, signal.SIGKILL)
+    await driver.until(lambda: driver.ended)
+    assert "signal 9" in driver.ended[0]
+    assert "engine.log" in driver.ended[0]
+    await driver.until(lambda: all(is_gone(pid) for pid in pids), timeout=2)
+    await driver.client.start()
+    again = driver.start(preset("b", steps=3))
+    await driver.until(lambda: again.exists() and last_step(again) == 2)
+
+
+@pytest.mark.parametrize(
+    ("priority", "runnable", "slots", "chosen"),
+    [
+        (["b"], ["a", "b", "c"], 2, {"b", "a"}),
+        (["c", "b"], ["a", "b", "c"], 2, {"c", "b"}),
+        (["x", "a"], ["a", "b"], 1, {"a"}),
+        ([], ["a", "b"], 5, {"a", "b"}),
+        (["a"], [], 3, set()),
+    ],
+)
+def test_cores_go_to_the_lanes_that_are_looked_at(
+    priority: list[str], runnable: list[str], slots: int, chosen: set[str]
+) -> None:
+    assert allot(priority, runnable, slots) == chosen
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        protocol.Start("a", preset("a"), 3, "cpu", "/tmp/x"),
+        protocol.Pause("a"),
+        protocol.Resume("a"),
+        protocol.Step("a"),
+        protocol.More("a", 4),
+        protocol.SetLr("a", 0.5),
+        protocol.Stop("a"),
+        protocol.Order(["a", "b"]),
+    ],
+)
+def test_commands_survive_the_wire(command: protocol.Command) -> None:
+    line = protocol.encode(command)
+    assert line.count(b"\n") == 1
+    assert protocol.decode_command(line) == command
