@@ -128,7 +128,7 @@ def _train(preset: Preset, seed: int, device: str, out: Path | None, as_json: bo
         data, reason = paths.usable_data_directory()
         if reason:
             click.echo(f"gradtui: {reason}; recording in {data}", err=True)
-        out = paths.new_run_path(data / "runs", preset.id, seed)
+        out = paths.new_run_path(paths.run_directory(data), preset.id, seed)
     # hidden=None would draw a bar into a log file; only a terminal gets one.
     with click.progressbar(
         length=preset.training.steps, label=preset.id, file=sys.stderr, hidden=not sys.stderr.isatty()
@@ -154,9 +154,12 @@ def watch(files: tuple[Path, ...], language: str | None) -> None:
     from gradtui.ui.launch import launch_watch
 
     if not files:
-        found = sorted((paths.data_directory() / "runs").glob("*.gradtui"), key=lambda p: p.stat().st_mtime)
+        directory = paths.run_directory(paths.data_directory())
+        found = sorted(
+            (paths.run_directory(paths.data_directory())).glob("*.gradtui"), key=lambda p: p.stat().st_mtime
+        )
         if not found:
-            raise Failure(f"there is no run file in {paths.data_directory() / 'runs'}; name one", USAGE)
+            raise Failure(f"there is no run file in {directory}; name one", USAGE)
         files = (found[-1],)
     for file in files:
         if not file.is_file():

@@ -124,13 +124,11 @@ def _measure(character: str, timeout: float = 0.5) -> int | None:
 def _directories() -> Iterator[Finding]:
     data = paths.data_directory()
     reason = paths.why_not_writable(data)
-    yield Finding(
-        "data directory", f"{data} ({'not writable: ' + reason if reason else 'writable'})", not reason
-    )
+    yield Finding("data directory", f"{data} ({'not writable: ' + reason if reason else 'writable'})", not reason)
     if not reason:
-        runs = list((data / "runs").glob("*.gradtui"))
+        runs = list(paths.run_directory(data).glob("*.gradtui"))
         size = sum(path.stat().st_size for path in runs)
-        yield Finding("run files", f"{len(runs)} in {data / 'runs'}, {size / 2**20:.1f} MiB")
+        yield Finding("run files", f"{len(runs)} in {paths.run_directory(data)}, {size / 2**20:.1f} MiB")
 
 
 def _presets() -> Iterator[Finding]:

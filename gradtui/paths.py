@@ -53,6 +53,21 @@ def new_run_path(directory: Path, name: str, seed: int) -> Path:
     raise FileExistsError(directory)
 
 
-def log_directory(data: Path | None = None) -> Path:
-    """Where log files go: under `data`, else under the data directory."""
-    return (data or data_directory()) / "logs"
+def run_directory(data: Path) -> Path:
+    """Where run files go, under the data directory `data`."""
+    return data / "runs"
+
+
+def log_directory(data: Path) -> Path:
+    """Where log files go."""
+    return data / "logs"
+
+
+def screenshot_directory(data: Path) -> Path:
+    """Where saved screens go."""
+    return data / "screenshots"
+
+
+def quiz_progress(data: Path) -> Path:
+    """Where the learner's progress is kept."""
+    return data / "quiz.sqlite3"

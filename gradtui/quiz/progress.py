@@ -23,8 +23,6 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import platformdirs
-
 if TYPE_CHECKING:
     import fsrs
 
@@ -84,11 +82,6 @@ class Summary:
     due: int
     next_due: datetime | None
     answers: int
-
-
-def progress_path() -> Path:
-    """Where progress is kept unless another place is asked for."""
-    return Path(platformdirs.user_data_dir("gradtui", appauthor=False)) / "quiz.sqlite3"
 
 
 def utc_now() -> datetime:

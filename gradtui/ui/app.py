@@ -18,6 +18,7 @@ from textual.binding import Binding
 from textual.screen import Screen
 from textual.theme import Theme
 
+from gradtui import paths
 from gradtui.charts.heatmap import Mode
 from gradtui.engine import protocol
 from gradtui.engine.client import EngineError
@@ -74,17 +75,14 @@ class GradtuiApp(App[int]):
         language: str,
         engine: EngineProcess | None = None,
         notices: Iterable[str] = (),
-        screenshots: Path | None = None,
-        log: Path = Path("gradtui.log"),
-        shades: bool = False,
+        data: Path,
     ) -> None:
         super().__init__()
-        self._log = log
+        self.data = data
+        self._log = paths.log_directory(data) / "gradtui.log"
         self.lab, self.engine = lab, engine
         self.words = Words(language)
         self._notices = list(notices)
-        self._screenshots = screenshots or Path.cwd()
-        self._shades = shades
         self._starting: asyncio.Task[None] | None = None
 
     def on_mount(self) -> None:
@@ -92,8 +90,8 @@ class GradtuiApp(App[int]):
         self.theme = THEME.name
         self._listen_for_signals()
         few_colors = self.no_color or self.console.color_system in (None, "standard")
-        mode: Mode = "shade" if self._shades or few_colors else "color"
-        self.push_screen(LabScreen(self.lab, self.words, mode))
+        mode: Mode = "shade" if few_colors else "color"
+        self.push_screen(LabScreen(self.lab, self.words, mode, paths.quiz_progress(self.data)))
         for notice in self._notices:
             self.notify(notice, severity="warning", markup=False, timeout=10)
         if self.engine is not None:
@@ -191,8 +189,9 @@ class GradtuiApp(App[int]):
         """Write the screen as SVG and say where."""
         name = time.strftime("gradtui-%Y%m%d-%H%M%S.svg")
         try:
-            self._screenshots.mkdir(parents=True, exist_ok=True)
-            path = self.save_screenshot(name, str(self._screenshots))
+            directory = paths.screenshot_directory(self.data)
+            directory.mkdir(parents=True, exist_ok=True)
+            path = self.save_screenshot(name, str(directory))
         except OSError as error:
             sentence = self.words("notice.not_saved", reason=error.strerror)
             self.notify(sentence, severity="error", markup=False)

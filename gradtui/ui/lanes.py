@@ -76,6 +76,11 @@ class LaneView:
             return int(self.reader.facts["steps"])
         return self.preset.training.steps if self.preset else 0
 
+    @property
+    def in_trouble(self) -> bool:
+        """It does not train, and not because it was told so."""
+        return bool(self.reason) or self.state == "diverged"
+
     def begin(self, run: Path, seed: int) -> None:
         """Forget the earlier run; `run` is the file that the new one will write."""
         self.close()

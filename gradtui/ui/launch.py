@@ -42,16 +42,9 @@ def launch_lab(library: Library, *, language: str | None, device: str) -> int:
         on_event=lambda event: app.on_engine_event(event),
         on_end=lambda why: app.on_engine_end(why),
     )
-    lab = Lab.of_presets(library, engine, data / "runs", device)
+    lab = Lab.of_presets(library, engine, paths.run_directory(data), device)
     lab.pins = list(lab.lanes)[1:2]  # the second preset beside the first: the lesson's comparison
-    app = GradtuiApp(
-        lab,
-        language=language,
-        engine=engine,
-        notices=notices,
-        screenshots=data / "screenshots",
-        log=paths.log_directory(data) / "gradtui.log",
-    )
+    app = GradtuiApp(lab, language=language, data=data, engine=engine, notices=notices)
     return _run(app, engine.kill)
 
 
@@ -65,8 +58,7 @@ def launch_watch(files: Sequence[Path], *, language: str | None) -> int:
     if not _terminal_is_usable(language):
         return FAILURE
     data, _ = paths.usable_data_directory()
-    log = paths.log_directory(data) / "gradtui.log"
-    app = GradtuiApp(lab, language=language, screenshots=data / "screenshots", log=log)
+    app = GradtuiApp(lab, language=language, data=data)
     return _run(app, lambda: None)
 
 

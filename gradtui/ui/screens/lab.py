@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from rich.text import Text
 from textual import on
@@ -16,7 +17,7 @@ from textual.widgets import Input, OptionList
 from gradtui.charts.heatmap import Mode
 from gradtui.charts.scale import format_number
 from gradtui.quiz.bank import load_packs
-from gradtui.quiz.progress import Progress, ProgressError, progress_path
+from gradtui.quiz.progress import Progress, ProgressError
 from gradtui.ui import painting
 from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.i18n import Words
@@ -29,7 +30,7 @@ from gradtui.ui.widgets.lines import TextLine, footer_text, spread
 from gradtui.ui.widgets.presets import PresetList, bar_text
 from gradtui.ui.widgets.quiz import QuizPanel
 from gradtui.ui.widgets.topology import sketch
-from gradtui.ui.wording import flow_mark, traits, verdict_in_words
+from gradtui.ui.wording import STATE_COLORS, STATE_MARKS, join, traits, verdict_in_words
 
 METRIC_CYCLE = ("stream_grad", "grad_norm", "update_ratio", "act_rms", "mean_share")
 LOG_METRICS = frozenset({"stream_grad", "grad_norm", "update_ratio", "mean_share"})
@@ -46,8 +47,9 @@ class LabScreen(Screen[None]):
         for key in action.keys
     ]
 
-    def __init__(self, lab: Lab, words: Words, mode: Mode) -> None:
+    def __init__(self, lab: Lab, words: Words, mode: Mode, progress: Path) -> None:
         super().__init__()
+        self.progress = progress  # the learner's, a file
         self.lab, self.words, self.mode = lab, words, mode
         self.metric = METRIC_CYCLE[0]
         self.log_scale: bool | None = None  # None: what suits the metric
@@ -188,20 +190,22 @@ class LabScreen(Screen[None]):
         return spread(left, right, width)
 
     def _verdict(self, lane: LaneView | None) -> Text:
-        text = Text()
+        """A sentence or two for every lane on the charts; the first word goes to a lane in trouble."""
+        words, text = self.words, Text()
         for shown in self.lab.shown:
             verdict = shown.verdict(self.lab.cursor)
-            if shown is not lane and verdict is None:
+            if shown is not lane and verdict is None and not shown.in_trouble:
                 continue
-            glyph, color, _ = flow_mark(shown.flow)
+            glyph, color = STATE_MARKS.get(verdict.state, "") if verdict else "", "dim"
             if verdict is not None:
-                color = color or ""
+                color = STATE_COLORS[verdict.state]
             text.append("\n" if text.plain else "")
-            text.append(f"{glyph or '·'} ", color or "dim")
-            text.append(f"{shown.name(self.words.language)}: ", f"bold {shown.color}")
+            text.append(f"{glyph or '·'} ", color)
+            text.append(f"{shown.name(words.language)}: ", f"bold {shown.color}")
             sites = shown.reader.sites if shown.reader else ()
-            sentence = verdict_in_words(verdict, sites, self.words)
-            text.append(self._empty(shown) if verdict is None else sentence)
+            trouble = self._empty(shown) if verdict is None or shown.in_trouble else ""
+            sentence = "" if verdict is None else verdict_in_words(verdict, sites, words)
+            text.append(join(words, trouble, sentence))
         return text
 
     def _paint_list(self) -> None:
@@ -266,8 +270,9 @@ class LabScreen(Screen[None]):
         words = self.words
         if lane is None:
             return words("empty.none")
-        if lane.state in ("died", "failed"):
-            return words("empty.died", reason=lane.reason)
+        if lane.in_trouble:
+            key = lane.state if lane.state in ("paused", "diverged", "stopped") else "died"
+            return words(f"trouble.{key}", reason=lane.reason)
         if lane.state == "starting" and not self.lab.slots:
             return words("empty.engine")
         known = ("starting", "waiting", "idle", "running", "paused")
@@ -336,13 +341,19 @@ class LabScreen(Screen[None]):
 
     def action_pause(self) -> None:
         """Pause the focused preset, or let it go on; start it if it never ran."""
-        lane = self.lab.focused
-        if lane is not None and lane.state == "idle":
-            self._control(lambda: self.lab.select(lane.id))
-        elif lane is not None and lane.state in ("done", "diverged"):
-            self._say(self.words("notice.no_step", steps=lane.steps), "warning")
-        else:
-            self._control(self.lab.toggle_pause)
+
+        def pause() -> None:
+            lane = self.lab.focused
+            if lane is None:
+                return
+            if lane.state == "idle":
+                self.lab.select(lane.id)
+            elif lane.state in ("done", "diverged"):
+                self._say(self.words("notice.no_step", steps=lane.steps), "warning")
+            else:
+                self.lab.toggle_pause()
+
+        self._control(pause)
 
     def action_single_step(self) -> None:
         """Pause and take one step."""
@@ -509,7 +520,7 @@ class LabScreen(Screen[None]):
             self._say(str(error), "warning")
         problem = str(errors[0]) if errors else ""
         try:
-            progress = Progress(progress_path())
+            progress = Progress(self.progress)
         except ProgressError as error:
             self._say(self.words("notice.quiz_unavailable", reason=error), "warning")
             progress = Progress(None)

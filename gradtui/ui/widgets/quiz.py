@@ -62,6 +62,7 @@ class QuizPanel(Vertical):
         self._index = 0
         self._revealed = False
         self._notice = ""
+        self._answer = ""  # what stands in the text box, which is gone before the panel is
         self._draft_timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -108,23 +109,26 @@ class QuizPanel(Vertical):
     def keep_draft(self) -> None:
         """Save what has been typed and not graded."""
         if self._questions and not self._revealed:
-            self._guard(lambda: self._progress.save_draft(self._keys[self._index], self._answer()))
+            self._guard(lambda: self._progress.save_draft(self._keys[self._index], self._answer))
 
-    def _answer(self) -> str:
-        return self.query_one("#quiz-answer", TextArea).text
+    def on_unmount(self) -> None:
+        """Whatever way the app ends, what was typed is kept."""
+        self.keep_draft()
+        self._progress.close()
 
     def _turn_to(self, index: int) -> None:
         self._index, self._revealed, self._notice = index, False, ""
         if self._questions:
             key = self._keys[index]
-            draft = self._progress.answer_draft(key)
+            self._answer = self._progress.answer_draft(key)
             with self.prevent(TextArea.Changed):
-                self.query_one("#quiz-answer", TextArea).load_text(draft)
+                self.query_one("#quiz-answer", TextArea).load_text(self._answer)
             self.query_one("#quiz-body", VerticalScroll).scroll_home(animate=False)
         self._refresh_text()
 
     @on(TextArea.Changed)
-    def _draft_soon(self) -> None:
+    def _typed(self, event: TextArea.Changed) -> None:
+        self._answer = event.text_area.text
         if self._draft_timer is not None:
             self._draft_timer.stop()
         self._draft_timer = self.set_timer(DRAFT_SECONDS, self.keep_draft)
@@ -158,7 +162,7 @@ class QuizPanel(Vertical):
             self._notice = self._words("quiz.reveal_first")
             self._refresh_text()
             return
-        key, answer = self._keys[self._index], self._answer()
+        key, answer = self._keys[self._index], self._answer
         graded = self._guard(lambda: self._progress.grade(key, answer, Grade(value)))
         if graded is not None:
             when = due_in_words(graded.due - utc_now(), self._words.language)
