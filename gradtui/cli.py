@@ -149,15 +149,17 @@ def _train(preset: Preset, seed: int, device: str, out: Path | None, as_json: bo
 @cli.command()
 @click.argument("files", nargs=-1, type=click.Path(dir_okay=False, path_type=Path), metavar="[FILE]...")
 @click.option("--language", type=click.Choice(["en", "zh"]), help="Default: from the locale.")
-def watch(files: tuple[Path, ...], language: str | None) -> None:
-    """The lab's charts on run files, live or finished; without FILE, on the newest run."""
+@presets_option
+def watch(files: tuple[Path, ...], language: str | None, directories: tuple[Path, ...]) -> None:
+    """The lab's charts on run files, live or finished; without FILE, on the newest run.
+
+    A run file holds the preset that it was made from, so --presets changes nothing here.
+    """
     from gradtui.ui.launch import launch_watch
 
     if not files:
         directory = paths.run_directory(paths.data_directory())
-        found = sorted(
-            (paths.run_directory(paths.data_directory())).glob("*.gradtui"), key=lambda p: p.stat().st_mtime
-        )
+        found = sorted(directory.glob("*.gradtui"), key=lambda path: path.stat().st_mtime)
         if not found:
             raise Failure(f"there is no run file in {directory}; name one", USAGE)
         files = (found[-1],)
@@ -168,12 +170,14 @@ def watch(files: tuple[Path, ...], language: str | None) -> None:
 
 
 @cli.command()
-def doctor() -> None:
+@presets_option
+@click.pass_context
+def doctor(context: click.Context, directories: tuple[Path, ...]) -> None:
     """Versions, device, threads, terminal, directories: what to send with a question."""
     from gradtui.doctor import examine
 
     problems = 0
-    for finding in examine():
+    for finding in examine(load_library((*context.obj, *directories))):
         problems += not finding.good
         click.echo(f"{'✓' if finding.good else '✗'} {finding.name:22} {finding.text}")
     sys.exit(FAILURE if problems else 0)

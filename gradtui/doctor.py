@@ -31,14 +31,14 @@ class Finding:
     good: bool = True
 
 
-def examine() -> Iterator[Finding]:
+def examine(library: presets.Library) -> Iterator[Finding]:
     """All findings, cheapest first."""
     yield Finding("gradtui", f"{__version__} on Python {platform.python_version()}, {platform.platform()}")
     yield Finding("packages", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
     yield from _torch()
     yield from _terminal()
     yield from _directories()
-    yield from _presets()
+    yield from _presets(library)
 
 
 def _version(package: str) -> str:
@@ -131,8 +131,7 @@ def _directories() -> Iterator[Finding]:
         yield Finding("run files", f"{len(runs)} in {paths.run_directory(data)}, {size / 2**20:.1f} MiB")
 
 
-def _presets() -> Iterator[Finding]:
-    library = presets.load_library()
+def _presets(library: presets.Library) -> Iterator[Finding]:
     where = f"shipped {_short(presets.shipped_directory())}, your own {presets.user_directory()}"
     yield Finding("presets", f"{len(library.presets)} ({where})", bool(library.presets))
     for error in library.errors:

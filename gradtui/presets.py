@@ -109,7 +109,7 @@ class Library:
         for error in self.errors:
             if str(error).startswith(f"{name}.toml") or f"/{name}.toml" in str(error):
                 raise error
-        close = difflib.get_close_matches(name, self.presets, n=1, cutoff=0.4)
+        close = difflib.get_close_matches(name, self.presets, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         raise PresetError(f"there is no preset {name!r}{hint} (there are: {', '.join(self.presets)})")
 
