@@ -183,6 +183,32 @@ def doctor(context: click.Context, directories: tuple[Path, ...]) -> None:
     sys.exit(FAILURE if problems else 0)
 
 
+@cli.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="More is steadier.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array instead of lines.")
+def bench(names: tuple[str, ...], repeat: int, as_json: bool) -> None:
+    """What gradtui costs, as ratios to a baseline in the same run.
+
+    NAME is one of probe, lane, redraw, start, keys, beside; all of them where none is named.
+    """
+    from dataclasses import asdict
+
+    from gradtui.bench import BENCHES, load
+
+    for name in names:
+        if name not in BENCHES:
+            raise Failure(f"there is no benchmark {name!r}; there are: {', '.join(BENCHES)}", USAGE)
+    results = []
+    for name in names or BENCHES:
+        for result in load(name)(repeat):
+            results.append(asdict(result))
+            if not as_json:
+                click.echo(result.line())
+    if as_json:
+        click.echo(json.dumps(results))
+
+
 def _library(directories: tuple[Path, ...], quiet: bool = False) -> Library:
     library = load_library(directories)
     for error in library.errors:

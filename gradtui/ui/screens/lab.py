@@ -80,6 +80,7 @@ class LabScreen(Screen[None]):
         self.set_interval(POLL_SECONDS, self._poll)
         self.set_interval(PAINT_SECONDS, self.repaint)
         self._rearrange()
+        self.call_after_refresh(self.repaint)
 
     # --- news
 
