@@ -24,6 +24,7 @@ class AlarmTracker:
 
     def __init__(self, sites: Sequence[Site]) -> None:
         self._stream = [index for index, site in enumerate(sites) if site.stream is not None]
+        self._ends = [self._stream[0], self._stream[-1]] if self._stream else []
         self._vanished = self._exploded = self._nonfinite = False
 
     def update(self, step: int, loss: float | None, values: Floats) -> list[Event]:
@@ -34,7 +35,7 @@ class AlarmTracker:
             self._nonfinite = True
             site, direction = first_nonfinite(values)
             return [Event(step, NONFINITE, site, loss, direction)]
-        ratio = flow_ratio(values[_STREAM_GRAD, self._stream])
+        ratio = flow_ratio(values[_STREAM_GRAD, self._ends])
         alarms = []
         if not self._vanished and ratio < VANISHED:
             self._vanished = True

@@ -1,12 +1,13 @@
 """Measures gradients, the residual stream and updates of one model, step by step.
 
-Shape legend: S sites, P parameters; a stream tensor is [..., D], D its width.
-Everything is reduced on the device into 0-d tensors; one transfer brings them to the host.
+Shape legend: M metrics, S sites; a stream tensor is [..., D], D its width.
+Everything is reduced on the device into one small buffer; one transfer brings it to the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,15 @@ from torch.utils.hooks import RemovableHandle
 from gradtui.probe.transfer import Transfer
 from gradtui.runs.schema import ABSENT, METRICS, Floats, Site
 
-_STREAM_ROWS = 3  # ‖x‖, ‖mean over D of x‖, ‖∂L/∂x‖
+# Rows of the buffer, S numbers each. The weights have two, which take turns: one for before a step, one for
+# after it, so that every number is read once, while it is still in the cache.
+GRAD, DELTA, STREAM, STREAM_SUM, STREAM_GRAD, WEIGHT = range(6)
+_ROWS = 7
+_ROW = {name: row for row, name in enumerate(METRICS)}
+_VERSION = attrgetter("_version")
+_norm = torch.linalg.vector_norm
+
+Arrived = tuple[Any, float, Floats]
 
 
 class Meter:
@@ -33,16 +42,20 @@ class Meter:
     def __init__(self, sites: Sequence[tuple[Site, nn.Module]], device: torch.device) -> None:
         self.sites = tuple(site for site, _ in sites)
         self._modules = [module for _, module in sites]
-        self._site_of_parameter = np.array(
-            [index for index, module in enumerate(self._modules) for _ in _own_parameters(module)], np.int64
-        )
-        self._parameters = [p for module in self._modules for p in _own_parameters(module)]
-        self._before = [torch.empty_like(p, requires_grad=False) for p in self._parameters]
-        self._stream = torch.zeros(_STREAM_ROWS, len(self.sites), device=device)
+        self._groups = [[p for p in module.parameters() if p.requires_grad] for module in self._modules]
+        self._parameters = [p for group in self._groups for p in group]
+        self._owns = np.array([bool(group) for group in self._groups])
+        self._owners = [index for index, group in enumerate(self._groups) if group]
+        self._weights = [torch.empty(0)] * len(sites)
+        self._turn = 0
+        self._known_state: tuple[list[int], list[int]] | None = None
+        self._buffer = torch.zeros(1 + _ROWS * len(sites), device=device)
         # Views made once: indexing a tensor costs as much as the reduction that is written there.
-        self._slots = [list(row) for row in self._stream]
-        self._elements = np.zeros(len(self.sites))
-        self._width = np.ones(len(self.sites))
+        self._loss_slot = self._buffer[0]
+        self._slots = [list(row) for row in self._buffer[1:].view(_ROWS, -1)]
+        self._elements = np.zeros(len(sites))
+        self._width = np.ones(len(sites))
+        self._graded = self._owns
         self._handles: list[RemovableHandle] = []
         self._transfer = Transfer(device)
 
@@ -58,87 +71,90 @@ class Meter:
         self._handles.clear()
 
     def _on_output(self, index: int) -> Callable[[nn.Module, Any, Tensor], None]:
-        norm_slot, mean_slot, grad_slot = (row[index] for row in self._slots)
+        stream, stream_sum, stream_grad = (self._slots[row][index] for row in (STREAM, STREAM_SUM, STREAM_GRAD))
 
         def measure_gradient(grad: Tensor) -> None:
-            torch.linalg.vector_norm(grad.detach(), out=grad_slot)
+            _norm(grad.detach() if grad.requires_grad else grad, out=stream_grad)
 
         def measure_output(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
             if not output.requires_grad:
                 return  # an evaluation pass is not a training step
             x = output.detach()
             self._elements[index], self._width[index] = x.numel(), x.shape[-1]
-            torch.linalg.vector_norm(x, out=norm_slot)
-            torch.linalg.vector_norm(x.mean(-1), out=mean_slot)
+            _norm(x, out=stream)
+            _norm(x.sum(-1), out=stream_sum)
             output.register_hook(measure_gradient)
 
         return measure_output
 
     @torch.no_grad()
     def after_backward(self) -> None:
-        """Take the gradients, before clipping, and remember the parameters as they are before the step."""
-        self._graded = [i for i, p in enumerate(self._parameters) if p.grad is not None]
-        grads = [p.grad for p in self._parameters if p.grad is not None]
-        self._grad_norms = torch._foreach_norm(grads) if grads else []
-        self._weight_norms = torch._foreach_norm(self._parameters) if self._parameters else []
-        if self._before:
-            torch._foreach_copy_(self._before, self._parameters)
+        """Take the gradients, before clipping, and know the parameters as they are before the step."""
+        graded = []
+        for group, slot in zip(self._groups, self._slots[GRAD], strict=True):
+            grads = [p.grad for p in group if p.grad is not None]
+            graded.append(bool(grads))
+            if grads:
+                _norm(_flatten(grads), out=slot)
+        self._graded = np.array(graded)
+        if self._state() != self._known_state:
+            # Somebody else has changed the weights since the last step, or this is the first.
+            slots = self._slots[WEIGHT + self._turn]
+            for index in self._owners:
+                weights = self._weights[index] = _flatten(self._groups[index])
+                _norm(weights, out=slots[index])
 
     @torch.no_grad()
-    def after_step(self, loss: Tensor, tag: Any) -> list[tuple[Any, float, Floats]]:
+    def after_step(self, loss: Tensor, tag: Any) -> list[Arrived]:
         """Measure the update and send everything off; returns what has arrived: (tag, loss, [M, S]).
 
         On a CPU this step's values arrive at once, on a GPU those of the step before, so that nothing waits.
         """
-        norms = [*self._grad_norms, *self._weight_norms]
-        if self._before:
-            torch._foreach_sub_(self._before, self._parameters)
-            norms += torch._foreach_norm(self._before)
-        packed = torch.cat([loss.detach().float().view(1), self._stream.view(-1), *_stack(norms)])
-        shape = (self._elements.copy(), self._width.copy(), self._graded)
-        return [self._unpack(*arrived) for arrived in self._transfer.push(packed, (tag, shape))]
+        self._loss_slot.copy_(loss)
+        context = (tag, self._elements.copy(), self._width.copy(), self._graded, self._turn)
+        self._turn ^= 1
+        groups, before = self._groups, self._weights
+        for index in self._owners:
+            weights = _flatten(groups[index])
+            _norm(before[index].sub_(weights), out=self._slots[DELTA][index])
+            _norm(weights, out=self._slots[WEIGHT + self._turn][index])
+            before[index] = weights
+        self._known_state = self._state()
+        return [self._unpack(*arrived) for arrived in self._transfer.push(self._buffer, context)]
 
-    def drain(self) -> list[tuple[Any, float, Floats]]:
+    def _state(self) -> tuple[list[int], list[int]]:
+        """Changes whenever somebody changes a parameter, in place or by giving it other memory."""
+        return list(map(_VERSION, self._parameters)), list(map(Tensor.data_ptr, self._parameters))
+
+    def drain(self) -> list[Arrived]:
         """What is still under way after the last step."""
         return [self._unpack(*arrived) for arrived in self._transfer.drain()]
 
-    def _unpack(self, host: Floats, context: Any) -> tuple[Any, float, Floats]:
-        tag, (elements, width, graded) = context
-        sites, parameters = len(self.sites), len(self._parameters)
-        numbers = host.astype(np.float64)
-        loss, stream, rest = (
-            numbers[0],
-            numbers[1 : 1 + 3 * sites].reshape(3, sites),
-            numbers[1 + 3 * sites :],
-        )
-        norm, mean, grad = stream
-        grads, weights, deltas = np.split(rest, [len(graded), len(graded) + parameters])
-        owner = self._site_of_parameter
+    def _unpack(self, host: Floats, context: Any) -> Arrived:
+        tag, elements, width, graded, turn = context
+        rows = host[1:].astype(np.float64).reshape(_ROWS, -1)
+        weights = rows[WEIGHT + turn]
+        matrix = np.empty((len(METRICS), len(self.sites)), np.float32)
         with np.errstate(all="ignore"):
-            weight = _by_site(weights, owner, sites)
-            values = {
-                "grad_norm": _by_site(grads, owner[graded], sites),
-                "act_rms": norm / np.sqrt(elements),
-                "stream_grad": grad,
-                "weight_norm": weight,
-                # A ratio to zero weights is undefined, a zero stream has no mean.
-                "update_ratio": np.where(weight <= 0, ABSENT, _by_site(deltas, owner, sites) / weight),
-                "mean_share": np.where(norm == 0, 0, np.square(mean / norm) * width),
-            }
-            matrix = np.stack([values[name] for name in METRICS]).astype(np.float32)
-        return tag, float(np.float32(loss)), matrix
+            matrix[_ROW["grad_norm"]] = rows[GRAD]
+            matrix[_ROW["act_rms"]] = rows[STREAM] / np.sqrt(elements)
+            matrix[_ROW["stream_grad"]] = rows[STREAM_GRAD]
+            matrix[_ROW["weight_norm"]] = weights
+            matrix[_ROW["update_ratio"]] = rows[DELTA] / weights
+            matrix[_ROW["mean_share"]] = np.square(rows[STREAM_SUM] / rows[STREAM]) / width
+        if not rows[STREAM].all():
+            matrix[_ROW["mean_share"], rows[STREAM] == 0] = 0  # a zero stream has no mean
+        if not weights.all():
+            # Sites without parameters have weight 0 here; a ratio to zero weights is undefined, too.
+            matrix[_ROW["update_ratio"], weights == 0] = ABSENT
+            matrix[_ROW["weight_norm"], ~self._owns] = ABSENT
+        if not graded.all():
+            matrix[_ROW["grad_norm"], ~graded] = ABSENT
+        return tag, float(host[0]), matrix
 
 
-def _own_parameters(module: nn.Module) -> Iterable[nn.Parameter]:
-    return (p for p in module.parameters() if p.requires_grad)
-
-
-def _stack(norms: list[Tensor]) -> list[Tensor]:
-    return [torch.stack(norms).float()] if norms else []
-
-
-def _by_site(norms_P: np.ndarray, owner_P: np.ndarray, sites: int) -> np.ndarray:
-    """The 2-norm over all parameters of each site, [S]; ABSENT for a site that has none."""
-    squares = np.bincount(owner_P, weights=np.square(norms_P), minlength=sites)
-    count = np.bincount(owner_P, minlength=sites)
-    return np.where(count > 0, np.sqrt(squares), ABSENT)
+def _flatten(tensors: Sequence[Tensor]) -> Tensor:
+    """All numbers in one new vector: one reduction of it is cheaper than one per parameter."""
+    flat: Tensor = torch._utils._flatten_dense_tensors(tensors)
+    # Of a single tensor the flat vector would be a view, and change with it.
+    return flat if len(tensors) > 1 else flat.clone()

@@ -22,7 +22,7 @@ class Transfer:
     def push(self, vector: Tensor, context: Any) -> list[tuple[Floats, Any]]:
         """Send `vector` off; returns what has arrived, each with the context that was sent with it."""
         if not self._late:
-            return [(vector.cpu().numpy(), context)]
+            return [(vector.cpu().numpy().copy(), context)]
         arrived = self.drain()
         if not self._pinned or self._pinned[0].numel() < vector.numel():
             self._pinned = [torch.empty(vector.numel(), pin_memory=True) for _ in range(2)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,7 @@ class Bucket:
     level: int
     index: int
     steps: int
+    last_step: int
     low: Floats
     high: Floats
     total: NDArray[np.float64]
@@ -30,6 +33,11 @@ class Bucket:
     loss_count: int
     loss_nonfinite: bool
     lr: float | None
+
+    @property
+    def full(self) -> bool:
+        """It holds its last step."""
+        return self.last_step == (self.index + 1) * PYRAMID_FACTOR**self.level - 1
 
     @property
     def mean(self) -> Floats:
@@ -70,21 +78,29 @@ class Pyramid:
         """Add `frames`; yields every bucket that changed, finished or still open."""
         if not frames:
             return
-        steps = np.array([frame.step for frame in frames])
-        values = np.stack([frame.values for frame in frames])
-        for level in range(1, PYRAMID_LEVELS + 1):
-            index = steps // PYRAMID_FACTOR**level
-            starts = np.flatnonzero(np.diff(index, prepend=index[0] - 1))
-            for start, stop in zip(starts, [*starts[1:], len(frames)], strict=True):
-                piece = _summarise(level, int(index[start]), frames[start:stop], values[start:stop])
+        level = 1
+        pieces = [
+            _summarise(index, list(group))
+            for index, group in groupby(frames, key=lambda frame: frame.step // PYRAMID_FACTOR)
+        ]
+        while True:
+            for piece in pieces:
                 previous = self._open.get(level)
                 if previous is not None and previous.index == piece.index:
                     piece = _merge(previous, piece)
                 self._open[level] = piece
                 yield piece
+            if level == PYRAMID_LEVELS:
+                return
+            level += 1
+            pieces = [
+                replace(reduce(_merge, group), level=level, index=index)
+                for index, group in groupby(pieces, key=lambda piece: piece.index // PYRAMID_FACTOR)
+            ]
 
 
-def _summarise(level: int, index: int, frames: Sequence[Frame], values_NMS: Floats) -> Bucket:
+def _summarise(index: int, frames: Sequence[Frame]) -> Bucket:
+    values_NMS = np.stack([frame.values for frame in frames])
     finite = np.isfinite(values_NMS)
     absent = values_NMS == ABSENT
     present = finite & ~absent
@@ -92,9 +108,10 @@ def _summarise(level: int, index: int, frames: Sequence[Frame], values_NMS: Floa
     losses = np.array([np.nan if f.loss is None else f.loss for f in frames], dtype=np.float64)
     good = losses[np.isfinite(losses)]
     return Bucket(
-        level=level,
+        level=1,
         index=index,
         steps=len(frames),
+        last_step=frames[-1].step,
         low=np.fmin.reduce(known),
         high=np.fmax.reduce(known),
         total=np.where(present, values_NMS, 0).sum(axis=0, dtype=np.float64),
@@ -115,6 +132,7 @@ def _merge(a: Bucket, b: Bucket) -> Bucket:
         level=a.level,
         index=a.index,
         steps=a.steps + b.steps,
+        last_step=b.last_step,
         low=np.fmin(a.low, b.low),
         high=np.fmax(a.high, b.high),
         total=a.total + b.total,

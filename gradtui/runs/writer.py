@@ -123,7 +123,9 @@ class RunWriter:
         frames, self._frames = self._frames, []
         # Folding is not repeated after a failed commit: the changed buckets wait beside the frame rows.
         for bucket in self._pyramid.fold(frames):
-            self._buckets[bucket.level, bucket.index] = bucket.row()
+            # A level is read only by windows of many buckets: its first one is needed when it is full.
+            if bucket.index or bucket.full:
+                self._buckets[bucket.level, bucket.index] = bucket.row()
         self._rows += map(_frame_row, frames)
         if not (self._rows or self._events or self._facts):
             return
