@@ -16,7 +16,7 @@ import msgspec
 
 from gradtui import __version__, paths
 from gradtui.presets import Library, Preset, PresetError, load_library
-from gradtui.runs.schema import RunError
+from gradtui.runs import RunError
 
 USAGE, FAILURE = 2, 1
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -60,7 +60,7 @@ def cli(context: click.Context, directories: tuple[Path, ...], language: str | N
     if context.invoked_subcommand is None:
         from gradtui.ui.launch import launch_lab
 
-        sys.exit(launch_lab(_library(directories, quiet=True), language=language, device=device))
+        sys.exit(launch_lab(directories, language=language, device=device))
 
 
 @cli.command()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import platformdirs
 
-from gradtui.runs.schema import SUFFIX
+from gradtui.runs import SUFFIX
 
 
 def data_directory() -> Path:

@@ -54,7 +54,9 @@ def presets(tmp_path: Path) -> str:
 
 def test_run_prints_one_json_object_as_its_last_line(presets: str, tmp_path: Path) -> None:
     out = tmp_path / "x.gradtui"
-    done = gradtui("run", "tiny", "--presets", presets, "--steps", "12", "--seed", "3", "--out", str(out), "--json")
+    done = gradtui(
+        "run", "tiny", "--presets", presets, "--steps", "12", "--seed", "3", "--out", str(out), "--json"
+    )
     assert done.returncode == 0, done.stderr
     summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert summary["preset"] == "tiny"
@@ -211,7 +213,14 @@ def test_doctor_reports_versions_directories_and_presets(tmp_path: Path) -> None
 def test_a_data_directory_that_cannot_be_written_is_said_and_replaced(presets: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = gradtui(
-        "run", "tiny", "--presets", presets, "--steps", "2", "--json", GRADTUI_DATA_DIR=str(tmp_path / "file" / "x")
+        "run",
+        "tiny",
+        "--presets",
+        presets,
+        "--steps",
+        "2",
+        "--json",
+        GRADTUI_DATA_DIR=str(tmp_path / "file" / "x"),
     )
     assert done.returncode == 0
     assert "cannot be written" in done.stderr

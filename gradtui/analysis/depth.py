@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,11 @@ def depth_of(sites: Sequence[Site], metric: str) -> Depth:
 
 
 def by_depth(
-    depth: Depth, metric: str, values_NS: Numbers, weights_NS: Numbers | None, bad_NS: Flags
+    depth: Depth,
+    metric: str,
+    values_NS: NDArray[np.floating[Any]],
+    weights_NS: NDArray[np.floating[Any]] | None,
+    bad_NS: Flags,
 ) -> tuple[Numbers, Flags]:
     """`metric` per point of depth, [N, K], and where a non-finite value is part of it, [N, K].
 

@@ -45,9 +45,7 @@ def judge(flow: Flow, step: int, events: Sequence[Event], first_ratio: float) ->
     early = 1 / EVEN <= first_ratio <= EVEN and first is not None and 0 < first <= FIRST_STEPS
     for event in past:
         if event.kind == NONFINITE:
-            return Verdict(
-                "nonfinite", flow.ratio, flow.spread, event.step, event.site, event.text, None, early
-            )
+            return Verdict("nonfinite", flow.ratio, flow.spread, event.step, event.site, event.text, None, early)
     turns = [event for event in past if event.kind in (VANISH, RECOVER)]
     since = turns[-1].step if turns and turns[-1].kind == VANISH else None
     recovered = turns[-1].step if turns and turns[-1].kind == RECOVER else None

@@ -41,7 +41,8 @@ while time.perf_counter() < end:
     times.append(time.perf_counter() - began)
 print(sorted(times)[len(times) // 2])
 """
-FIRST_FRAME, NEXT_METRIC = "presets", ("∂L/∂θ", "Δθ", "activation RMS by", "mean share", "∂L/∂x")
+FIRST_FRAME, LAB_FRAME = "loading", "presets"
+NEXT_METRIC = ("∂L/∂θ", "Δθ", "activation RMS by", "mean share", "∂L/∂x")
 
 
 def _lab(data: str) -> Terminal:
@@ -65,7 +66,7 @@ def _newest_run(data: str, timeout: float = 60) -> Path:
 
 def bench_start(repeat: int) -> list[Result]:
     """First frame against a bare Textual app's; first data against torch, model and one step."""
-    frames, data_points = [], []
+    frames, labs, data_points = [], [], []
     for _ in range(max(3, repeat)):
         with Terminal([sys.executable, "-c", BARE_APP], {}) as bare:
             bare.wait_for("bare-frame")
@@ -76,10 +77,13 @@ def bench_start(repeat: int) -> list[Result]:
         with tempfile.TemporaryDirectory() as data, _lab(data) as lab:
             lab.wait_for(FIRST_FRAME)
             frames.append((time.perf_counter() - lab.began) / bare_frame)
+            lab.wait_for(LAB_FRAME)
+            labs.append((time.perf_counter() - lab.began) / bare_frame)
             _newest_run(data)
             data_points.append((time.perf_counter() - lab.began) / bare_data)
     return [
         summarise("start: first frame", "a bare Textual app", frames, "≤ 1.5"),
+        summarise("start: the lab, empty charts", "a bare Textual app", labs, "none"),
         summarise("start: first data", "import torch, build, one step", data_points, "≤ 1.5"),
     ]
 
@@ -93,7 +97,7 @@ def bench_keys(repeat: int) -> list[Result]:
         for press in range(10 * max(1, repeat)):
             for _ in range(3):
                 lab.pump(0.1)
-            lab.type("m")
+            lab.press("m")
             times.append(1000 * lab.wait_for(NEXT_METRIC[press % len(NEXT_METRIC)], 10))
     return [summarise("keys: key to repaint", "an absolute time", times, "≤ 100", "ms")]
 
@@ -108,7 +112,7 @@ def bench_beside(repeat: int, seconds: float = 8.0) -> list[Result]:
         bare = float(run.stdout)
         with tempfile.TemporaryDirectory() as data, _lab(data) as lab:
             path = _newest_run(data)
-            lab.type("2 1p2p1")  # pause Pre-LN and let it go: one lane trains, the screen has the other core
+            lab.press("2 1p2p1")  # pause Pre-LN and let it go: one lane trains, the screen has the other core
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
                 lab.pump(0.05)

@@ -46,7 +46,7 @@ class Terminal:
             except OSError:  # the program has closed its end
                 time.sleep(timeout)
 
-    def type(self, keys: str) -> None:
+    def press(self, keys: str) -> None:
         """Press keys; forgets what has been written so far."""
         self.seen = b""
         os.write(self._master, keys.encode())

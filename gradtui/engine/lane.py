@@ -17,7 +17,7 @@ from gradtui.engine.device import DeviceError
 from gradtui.engine.orders import Order, Report
 from gradtui.engine.protocol import RESTING, LaneState, Start
 from gradtui.engine.trainer import Trainer
-from gradtui.runs.schema import RunError
+from gradtui.runs import RunError
 from gradtui.zoo.corpus import CorpusError
 
 NICE = 5

@@ -18,14 +18,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
 from gradtui.engine import protocol
 from gradtui.engine.orders import Order, Report, enter_lane
 from gradtui.engine.schedule import allot
-from gradtui.runs.schema import RunError
+from gradtui.runs import RunError
 from gradtui.runs.writer import mark_ended
 
 # How long a lane may take to record what it has before it is killed.
@@ -62,7 +62,7 @@ class Supervisor:
     def __init__(self, commands: BinaryIO, emit: Callable[[protocol.Event], None], slots: int) -> None:
         self._commands, self._emit, self._slots = commands, emit, slots
         methods = multiprocessing.get_all_start_methods()
-        self._context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+        self._context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
         self._lanes: dict[str, LaneProcess] = {}
         self._ending: list[LaneProcess] = []
         self._order: list[str] = []

@@ -78,9 +78,9 @@ class Trainer:
         lr = training.lr * self._schedule(self.step_count, training) * self.lr_scale
         for group in self._optimizer.param_groups:
             group["lr"] = lr
-        tokens_BS = self._corpus.batch(
-            self.step_count, training.batch, self.preset.model.context, self.seed
-        ).to(self.device)
+        tokens_BS = self._corpus.batch(self.step_count, training.batch, self.preset.model.context, self.seed).to(
+            self.device
+        )
         self._optimizer.zero_grad(set_to_none=True)
         loss = self.model.loss(tokens_BS)
         loss.backward()

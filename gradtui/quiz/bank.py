@@ -217,9 +217,7 @@ def _show_problem(show: Show) -> str | None:
         return f"show = {list(show.presets)!r} is not allowed; focus and pins are the ids of presets"
     for number, name in enumerate(show.presets):
         if name in show.presets[:number]:
-            return (
-                f"show.pins = {list(show.pins)!r} is not allowed; {name!r} is named twice in focus and pins"
-            )
+            return f"show.pins = {list(show.pins)!r} is not allowed; {name!r} is named twice in focus and pins"
     return None
 
 

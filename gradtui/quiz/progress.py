@@ -213,9 +213,7 @@ class Progress:
     def _prepare(self) -> None:
         """Check the whole file, prove that it can be written, and make the tables of a new one."""
         if self._path is not None and (damage := self._read("PRAGMA quick_check")) != [("ok",)]:
-            raise ProgressError(
-                f"{self._path}: the quiz progress file is damaged ({damage[0][0]}); {_MOVE_AWAY}"
-            )
+            raise ProgressError(f"{self._path}: the quiz progress file is damaged ({damage[0][0]}); {_MOVE_AWAY}")
         with self._write() as db:
             if db.execute("PRAGMA application_id").fetchall() != [(APPLICATION_ID,)]:
                 for statement in _TABLES:

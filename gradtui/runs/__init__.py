@@ -1,1 +1,7 @@
 """Run files: one SQLite file per run, one writer, any number of readers."""
+
+SUFFIX = ".gradtui"
+
+
+class RunError(Exception):
+    """A run file that cannot be written or read; the message says which, why, and what to do."""

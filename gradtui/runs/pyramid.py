@@ -37,7 +37,7 @@ class Bucket:
     @property
     def full(self) -> bool:
         """It holds its last step."""
-        return self.last_step == (self.index + 1) * PYRAMID_FACTOR**self.level - 1
+        return self.last_step + 1 == (self.index + 1) * int(PYRAMID_FACTOR**self.level)
 
     @property
     def mean(self) -> Floats:
@@ -116,7 +116,7 @@ def _summarise(index: int, frames: Sequence[Frame]) -> Bucket:
         high=np.fmax.reduce(known),
         total=np.where(present, values_NMS, 0).sum(axis=0, dtype=np.float64),
         count=present.sum(axis=0),
-        nonfinite=~finite.all(axis=0),
+        nonfinite=np.logical_not(finite.all(axis=0)),
         absent=absent.all(axis=0),
         loss_low=float(good.min()) if good.size else np.inf,
         loss_high=float(good.max()) if good.size else -np.inf,

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from gradtui.runs import RunError
 from gradtui.runs.schema import (
     ABSENT,
     APPLICATION_ID,
@@ -26,7 +27,6 @@ from gradtui.runs.schema import (
     Flags,
     Floats,
     Frame,
-    RunError,
     Site,
 )
 

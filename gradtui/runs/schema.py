@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
-SUFFIX = ".gradtui"
 APPLICATION_ID = 0x67726164  # "grad": tells a run file from any other SQLite file
 SCHEMA_VERSION = 1
 PYRAMID_FACTOR = 16
@@ -95,7 +94,3 @@ class Event:
     site: int | None = None
     value: float | None = None
     text: str = ""
-
-
-class RunError(Exception):
-    """A run file that cannot be written or read; the message says which, why, and what to do."""

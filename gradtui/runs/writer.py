@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from gradtui.runs import RunError
 from gradtui.runs.pyramid import Pyramid
 from gradtui.runs.schema import (
     APPLICATION_ID,
@@ -25,7 +26,6 @@ from gradtui.runs.schema import (
     TABLES,
     Event,
     Frame,
-    RunError,
     Site,
 )
 

@@ -9,23 +9,26 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.text import Text
-from textual.app import App, SystemCommand
+from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.screen import Screen
 from textual.theme import Theme
+from textual.widgets import Static
 
 from gradtui import paths
-from gradtui.charts.heatmap import Mode
-from gradtui.engine import protocol
-from gradtui.engine.client import EngineError
 from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.i18n import LANGUAGES, Words
-from gradtui.ui.lab import Lab
-from gradtui.ui.screens.lab import LabScreen
+
+if TYPE_CHECKING:
+    from gradtui.engine import protocol
+    from gradtui.ui.lab import Lab
+    from gradtui.ui.screens.lab import LabScreen
 
 THEME = Theme(
     name="gradtui",
@@ -55,51 +58,65 @@ class EngineProcess(Protocol):
     def kill(self) -> None: ...
 
 
-class GradtuiApp(App[int]):
-    """Shows a lab. Exits with 128 + n on signal n, as a shell expects."""
+@dataclass(slots=True)
+class Opened:
+    """A lab and what belongs to it; `engine` is None where recorded runs are watched."""
 
-    CSS_PATH = "app.tcss"
+    lab: Lab
+    engine: EngineProcess | None = None
+    notices: list[str] = field(default_factory=list)
+
+
+class GradtuiApp(App[int]):
+    """Shows a lab. Exits with 128 + n on signal n, as a shell expects.
+
+    `open_lab` is called once the first frame is painted: what it imports (NumPy, charts, quiz) takes longer
+    than Textual itself.
+    """
+
+    CSS = "#splash { width: 100%; height: 100%; content-align: center middle; color: $text-muted; }"
     TITLE = "gradtui"
-    ENABLE_COMMAND_PALETTE = True
     BINDINGS = [
         # The terminal sends ctrl+c as a key; it must quit even while the answer box has the focus.
         Binding("ctrl+c", "quit", show=False, priority=True),
         Binding("ctrl+q", "quit", show=False, priority=True),
         Binding("q", "quit", show=False),
     ]
+    lab: Lab
 
-    def __init__(
-        self,
-        lab: Lab,
-        *,
-        language: str,
-        engine: EngineProcess | None = None,
-        notices: Iterable[str] = (),
-        data: Path,
-    ) -> None:
+    def __init__(self, open_lab: Callable[[GradtuiApp], Opened], *, language: str, data: Path) -> None:
         super().__init__()
         self.data = data
-        self._log = paths.log_directory(data) / "gradtui.log"
-        self.lab, self.engine = lab, engine
         self.words = Words(language)
-        self._notices = list(notices)
+        self.engine: EngineProcess | None = None
+        self._log_file = paths.log_directory(data) / "gradtui.log"
+        self._open_lab = open_lab
+        self._lab_screen: LabScreen | None = None
         self._starting: asyncio.Task[None] | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Static(self.words("header.splash"), id="splash", markup=False)
 
     def on_mount(self) -> None:
         self.register_theme(THEME)
         self.theme = THEME.name
         self._listen_for_signals()
-        few_colors = self.no_color or self.console.color_system in (None, "standard")
-        mode: Mode = "shade" if few_colors else "color"
-        self.push_screen(LabScreen(self.lab, self.words, mode, paths.quiz_progress(self.data)))
-        for notice in self._notices:
-            self.notify(notice, severity="warning", markup=False, timeout=10)
-        if self.engine is not None:
-            self.ensure_engine(self._begin)
+        self.call_after_refresh(self._open)
 
-    def _begin(self) -> None:
-        """Start what is focused and pinned."""
-        self.lab.show(self.lab.focus, self.lab.pins)
+    def _open(self) -> None:
+        """Show the lab and start what is focused and pinned."""
+        from gradtui.ui.screens.lab import LabScreen
+
+        opened = self._open_lab(self)
+        self.lab, self.engine = opened.lab, opened.engine
+        if self.engine is not None:
+            self.ensure_engine(lambda: self.lab.show(self.lab.focus, self.lab.pins))
+        few_colors = self.no_color or self.console.color_system in (None, "standard")
+        progress = paths.quiz_progress(self.data)
+        self._lab_screen = LabScreen(self.lab, self.words, "shade" if few_colors else "color", progress)
+        self.push_screen(self._lab_screen)
+        for notice in opened.notices:
+            self.notify(notice, severity="warning", markup=False, timeout=10)
 
     def ensure_engine(self, then: Callable[[], None]) -> None:
         """Do `then` as soon as there is an engine; start one if there is none."""
@@ -113,6 +130,8 @@ class GradtuiApp(App[int]):
         self._starting = asyncio.create_task(self._start_engine(then))
 
     async def _start_engine(self, then: Callable[[], None]) -> None:
+        from gradtui.engine.client import EngineError
+
         assert self.engine is not None
         try:
             await self.engine.start()
@@ -124,9 +143,8 @@ class GradtuiApp(App[int]):
     def on_engine_event(self, event: protocol.Event) -> None:
         """The engine has said something."""
         lane = self.lab.hear(event)
-        screen = self._lab_screen()
-        if screen is not None:
-            screen.touch()
+        if self._lab_screen is not None:
+            self._lab_screen.touch()
         if lane is not None and lane.state == "paused" and lane.reason:
             name = lane.name(self.words.language)
             sentence = self.words("notice.paused", name=name, reason=lane.reason)
@@ -136,12 +154,8 @@ class GradtuiApp(App[int]):
         """The engine is gone without having been told to."""
         self.lab.engine_ended(reason)
         self.notify(self.words("notice.engine_died", reason=reason), severity="error", markup=False, timeout=15)
-        screen = self._lab_screen()
-        if screen is not None:
-            screen.touch()
-
-    def _lab_screen(self) -> LabScreen | None:
-        return next((screen for screen in self.screen_stack if isinstance(screen, LabScreen)), None)
+        if self._lab_screen is not None:
+            self._lab_screen.touch()
 
     def _listen_for_signals(self) -> None:
         """End in good order, terminal restored, where a signal would have left it in pieces."""
@@ -149,7 +163,7 @@ class GradtuiApp(App[int]):
             return
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, lambda code=128 + number: self.exit(code))
+            loop.add_signal_handler(number, self.exit, 128 + number)
 
     def _handle_exception(self, error: Exception) -> None:
         """A crash: the traceback goes to the log, one sentence to the terminal (Textual's own hook)."""
@@ -157,19 +171,20 @@ class GradtuiApp(App[int]):
             super()._handle_exception(error)
             return
         try:
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            with self._log.open("a", encoding="utf-8") as log:
+            self._log_file.parent.mkdir(parents=True, exist_ok=True)
+            with self._log_file.open("a", encoding="utf-8") as log:
                 traceback.print_exception(error, file=log)
         except OSError:
             traceback.print_exception(error)
-        sentence = self.words("notice.crashed", error=f"{type(error).__name__}: {error}", log=self._log)
+        sentence = self.words("notice.crashed", error=f"{type(error).__name__}: {error}", log=self._log_file)
         self.exit(1, return_code=1, message=Text(sentence))
 
     async def on_unmount(self) -> None:
         if self.engine is not None:
             with contextlib.suppress(OSError):
                 await self.engine.stop()
-        self.lab.close()
+        if self._lab_screen is not None:
+            self.lab.close()
 
     # --- what keys do
 
@@ -181,9 +196,8 @@ class GradtuiApp(App[int]):
         """The other language, everywhere, at once."""
         index = LANGUAGES.index(self.words.language)
         self.words = Words(LANGUAGES[(index + 1) % len(LANGUAGES)])
-        screen = self._lab_screen()
-        if screen is not None:
-            screen.speak(self.words)
+        if self._lab_screen is not None:
+            self._lab_screen.speak(self.words)
 
     def save_screen(self) -> None:
         """Write the screen as SVG and say where."""
@@ -200,6 +214,8 @@ class GradtuiApp(App[int]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The command palette, from the action table."""
+        if screen is not self._lab_screen:
+            return
         language = self.words.language
         for name, action in applicable(self.lab.engine is not None).items():
             if name in ("preset", "palette"):
@@ -208,7 +224,7 @@ class GradtuiApp(App[int]):
             handler = getattr(target, f"action_{name}", None)
             if handler is not None:
                 yield SystemCommand(action.describe(language), f"{action.key}", handler)
-        if isinstance(screen, LabScreen):
-            for number, (lane_id, lane) in enumerate(self.lab.lanes.items(), start=1):
-                what = f"{ACTIONS['preset'].describe(language)} {number}"
-                yield SystemCommand(lane.name(language), what, lambda lane_id=lane_id: screen.select(lane_id))
+        select = self._lab_screen.select
+        for number, (lane_id, lane) in enumerate(self.lab.lanes.items(), start=1):
+            what = f"{ACTIONS['preset'].describe(language)} {number}"
+            yield SystemCommand(lane.name(language), what, partial(select, lane_id))

@@ -12,8 +12,9 @@ from gradtui.analysis.flow import Flow, classify, flow_ratio
 from gradtui.analysis.verdict import Verdict, judge
 from gradtui.engine.protocol import LaneState
 from gradtui.presets import Preset
+from gradtui.runs import RunError
 from gradtui.runs.reader import LossWindow, RunReader, Snapshot
-from gradtui.runs.schema import METRICS, Event, RunError
+from gradtui.runs.schema import METRICS, Event
 
 State = LaneState | str
 

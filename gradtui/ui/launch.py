@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradtui import paths
-from gradtui.presets import Library
 from gradtui.ui.i18n import Words, system_language
 
 if TYPE_CHECKING:
@@ -23,43 +22,42 @@ FAILURE = 1
 RESTORE = "\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?2004l\x1b[0m"
 
 
-def launch_lab(library: Library, *, language: str | None, device: str) -> int:
-    """Run the lab; returns the exit code."""
+def launch_lab(directories: Sequence[Path], *, language: str | None, device: str) -> int:
+    """Run the lab with the presets of `directories` beside gradtui's own; returns the exit code."""
     language = language or system_language()
     if not _terminal_is_usable(language):
         return FAILURE
-    from gradtui.engine.client import EngineClient
-    from gradtui.ui.app import GradtuiApp
-    from gradtui.ui.lab import Lab
+    from gradtui.ui.app import GradtuiApp, Opened
 
-    words = Words(language)
     data, reason = paths.usable_data_directory()
-    notices = [words("notice.temporary", reason=reason, path=data)] if reason else []
-    notices += [str(error) for error in library.errors]
-    log = paths.log_directory(data) / "engine.log"
-    engine = EngineClient(
-        log,
-        on_event=lambda event: app.on_engine_event(event),
-        on_end=lambda why: app.on_engine_end(why),
-    )
-    lab = Lab.of_presets(library, engine, paths.run_directory(data), device)
-    lab.pins = list(lab.lanes)[1:2]  # the second preset beside the first: the lesson's comparison
-    app = GradtuiApp(lab, language=language, data=data, engine=engine, notices=notices)
-    return _run(app, engine.kill)
+
+    def open_lab(app: GradtuiApp) -> Opened:
+        from gradtui.engine.client import EngineClient
+        from gradtui.presets import load_library
+        from gradtui.ui.lab import Lab
+
+        library = load_library(directories)
+        log = paths.log_directory(data) / "engine.log"
+        engine = EngineClient(log, on_event=app.on_engine_event, on_end=app.on_engine_end)
+        lab = Lab.of_presets(library, engine, paths.run_directory(data), device)
+        lab.pins = list(lab.lanes)[1:2]  # the second preset beside the first: the lesson's comparison
+        notices = [app.words("notice.temporary", reason=reason, path=data)] if reason else []
+        return Opened(lab, engine, [*notices, *map(str, library.errors)])
+
+    return _run(GradtuiApp(open_lab, language=language, data=data))
 
 
 def launch_watch(files: Sequence[Path], *, language: str | None) -> int:
     """Run the lab's charts on run files; raises RunError for one that is none."""
     language = language or system_language()
-    from gradtui.ui.app import GradtuiApp
+    from gradtui.ui.app import GradtuiApp, Opened
     from gradtui.ui.lab import Lab
 
     lab = Lab.of_files(files)
     if not _terminal_is_usable(language):
         return FAILURE
     data, _ = paths.usable_data_directory()
-    app = GradtuiApp(lab, language=language, data=data)
-    return _run(app, lambda: None)
+    return _run(GradtuiApp(lambda _app: Opened(lab), language=language, data=data))
 
 
 def _terminal_is_usable(language: str) -> bool:
@@ -69,12 +67,13 @@ def _terminal_is_usable(language: str) -> bool:
     return usable
 
 
-def _run(app: GradtuiApp, clean_up: Callable[[], None]) -> int:
+def _run(app: GradtuiApp) -> int:
     """Run the app; whatever happens, end the engine and leave a usable terminal."""
     try:
         result = app.run()
     finally:
-        clean_up()
+        if app.engine is not None:
+            app.engine.kill()
         with contextlib.suppress(OSError):
             sys.stdout.write(RESTORE)
             sys.stdout.flush()

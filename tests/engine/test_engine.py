@@ -121,7 +121,7 @@ async def test_another_seed_gives_another_run_and_the_same_seed_the_same_one(dri
     losses = []
     for seed in (0, 0, 1):
         run = driver.start(preset("a", steps=5), seed)
-        await driver.until(lambda run=run: (driver.state("a"), driver.last("a").run) == ("done", str(run)))
+        await driver.until(lambda run=run: driver.state("a") == "done" and driver.last("a").run == str(run))
         with contextlib.closing(RunReader(run)) as reader:
             losses.append(reader.losses().tolist())
     assert losses[0] == losses[1] != losses[2]

@@ -349,9 +349,7 @@ class TestBadFiles:
 
     def test_a_file_in_its_directorys_place_is_a_sentence(self, tmp_path: Path) -> None:
         (tmp_path / "data").write_text("not a directory")
-        assert refused(tmp_path / "data" / "quiz.sqlite3").startswith(
-            "the quiz progress file cannot be opened"
-        )
+        assert refused(tmp_path / "data" / "quiz.sqlite3").startswith("the quiz progress file cannot be opened")
 
     def test_a_read_only_directory_is_a_sentence(self, lockable: Lockable) -> None:
         lockable.lock()

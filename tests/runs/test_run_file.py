@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ from conftest import RunMaker, make_frame, make_sites
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gradtui.runs import RunError
 from gradtui.runs.reader import RunReader
-from gradtui.runs.schema import ABSENT, METRICS, SCHEMA_VERSION, Event, RunError
+from gradtui.runs.schema import ABSENT, METRICS, SCHEMA_VERSION, Event
 from gradtui.runs.writer import RunWriter, mark_ended
 
 GRAD = METRICS.index("grad_norm")
@@ -96,7 +98,7 @@ def test_a_coarse_window_has_the_extrema_and_the_mean_of_its_steps(
     for columns in (1, 3, 10**6):
         window = reader.window("grad_norm", 0, steps, columns)
         edges = [*window.steps.tolist(), steps]
-        for row, (start, stop) in enumerate(zip(edges, edges[1:], strict=False)):
+        for row, (start, stop) in enumerate(pairwise(edges)):
             part = values[start:stop].astype(np.float64)
             finite = np.where(np.isfinite(part), part, np.nan)
             there = np.isfinite(part).any(axis=0)

@@ -15,7 +15,7 @@ from gradtui.engine import protocol
 from gradtui.presets import Library, ModelConfig, Preset, TrainingConfig
 from gradtui.runs.schema import Event, Frame
 from gradtui.runs.writer import RunWriter
-from gradtui.ui.app import GradtuiApp
+from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.lab import Lab
 from gradtui.ui.screens.lab import LabScreen
 
@@ -78,7 +78,7 @@ class Bench:
         self.engine = FakeEngine()
         self.lab = Lab.of_presets(library or make_library(), self.engine, directory / "runs", "cpu")
         self.lab.pins = list(self.lab.lanes)[1:2]
-        self.app = GradtuiApp(self.lab, language=language, engine=self.engine, data=directory)
+        self.app = GradtuiApp(lambda _app: Opened(self.lab, self.engine), language=language, data=directory)
         self.writers: dict[str, RunWriter] = {}
         self.sites = make_sites(4)
 
@@ -130,9 +130,8 @@ class Bench:
 
 def screen_text(app: GradtuiApp) -> str:
     """The screen's characters, a line per row."""
-    width, height = app.size
     lines = app.screen._compositor.render_strips()
-    return "\n".join("".join(segment.text for segment in strip) for strip in lines[:height])
+    return "\n".join("".join(segment.text for segment in strip) for strip in lines)
 
 
 async def until(pilot: Pilot[int], true: Callable[[], object], timeout: float = 10) -> None:

@@ -12,9 +12,9 @@ from textual.widgets import Input
 
 from gradtui.engine import protocol
 from gradtui.presets import Library
-from gradtui.runs.schema import Event, METRICS
+from gradtui.runs.schema import METRICS, Event
 from gradtui.ui.actions import ACTIONS
-from gradtui.ui.app import GradtuiApp
+from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.lab import Lab
 from gradtui.ui.widgets.presets import PresetList
 from ui.conftest import SIZES, Bench, screen_text, until
@@ -32,7 +32,7 @@ async def test_a_collapse_is_drawn_and_said_in_words(bench: Bench) -> None:
         await until(pilot, lambda: bench.engine.sent(protocol.Start))
         bench.collapse("post-ln")
         bench.record("pre-ln", *[make_frame(bench.sites, step, ratio=2.0) for step in range(20)])
-        await until(pilot, lambda: "vanished" in bench.text())
+        await until(pilot, lambda: "vanished" in bench.text() and "Healthy" in bench.text())
         text = bench.text()
         assert "Layer 0 gets 2e-4 of the last layer's gradient since step 14: vanished." in text
         assert "the first optimizer steps did" in text
@@ -155,9 +155,8 @@ async def test_a_dead_lane_says_why_keeps_its_curves_and_r_restarts_it(bench: Be
         bench.collapse("post-ln")
         bench.tell("post-ln", "died", "killed by signal 9 (SIGKILL)")
         await until(pilot, lambda: "killed by signal 9" in bench.text())
-        text = bench.text()
-        assert "died" in text
-        assert "3e-2" in text or "1e-2" in text  # the axis of the curve is still there
+        assert "died" in bench.text()
+        await until(pilot, lambda: "1e-3" in bench.text())  # the axis of the curve is still there
         await pilot.press("r")
         assert bench.engine.sent(protocol.Start)[-1].lane == "post-ln"  # type: ignore[attr-defined]
         bench.tell("post-ln", "running")
@@ -259,10 +258,9 @@ async def test_tab_reaches_every_pane_at_every_size(bench: Bench, size: tuple[in
 async def test_resizing_down_to_one_cell_and_back_loses_nothing(bench: Bench) -> None:
     async with bench.app.run_test(size=(140, 44), notifications=True) as pilot:
         await until(pilot, lambda: bench.engine.sent(protocol.Start))
-        step = 0
-        for width, height in ((60, 15), (20, 5), (1, 1), (3, 40), (200, 2), (100, 30), (51, 14), (140, 44)):
+        sizes = ((60, 15), (20, 5), (1, 1), (3, 40), (200, 2), (100, 30), (51, 14), (140, 44))
+        for step, (width, height) in enumerate(sizes):
             bench.record("post-ln", make_frame(bench.sites, step))
-            step += 1
             await pilot.resize_terminal(width, height)
             await pilot.pause(0.15)
         await until(pilot, lambda: "step 7/400" in bench.text() and "by layer" in bench.text())
@@ -329,7 +327,7 @@ async def test_watching_recorded_runs_shows_them_and_refuses_to_control_them(mak
         make_run("one", ratios=[1, 1e-4], events=(Event(1, "vanished", 0, 1e-4),)),
         make_run("two", ratios=[1, 2, 3], status="diverged"),
     ]
-    app = GradtuiApp(Lab.of_files(files), language="en", data=files[0].parent)
+    app = GradtuiApp(lambda _app: Opened(Lab.of_files(files)), language="en", data=files[0].parent)
     async with app.run_test(size=(140, 44), notifications=True) as pilot:
         await until(pilot, lambda: "● one s0 · 1" in screen_text(app) and "▲ two s0 · 2" in screen_text(app))
         assert "since step 1: vanished" in screen_text(app)

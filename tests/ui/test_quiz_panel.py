@@ -8,8 +8,8 @@ import pytest
 from textual.widgets import TextArea
 
 from gradtui.engine import protocol
-from gradtui.presets import load_library
 from gradtui.paths import quiz_progress
+from gradtui.presets import load_library
 from gradtui.quiz.progress import Progress
 from gradtui.ui.widgets.quiz import QuizPanel
 from ui.conftest import Bench, until

@@ -16,6 +16,7 @@ from gradtui.ui.i18n import Words
 class HelpScreen(ModalScreen[None]):
     """Closes on the keys that people try."""
 
+    CSS_PATH = "help.tcss"
     BINDINGS = [("escape,question_mark,q,enter", "dismiss", "")]
 
     def __init__(self, actions: dict[str, Action], words: Words, runs: str) -> None:

@@ -40,6 +40,7 @@ POLL_SECONDS, PAINT_SECONDS = 0.1, 0.125
 class LabScreen(Screen[None]):
     """Shows a `Lab` and passes keys on to it. Repaints at most eight times a second, and only after news."""
 
+    CSS_PATH = "lab.tcss"
     BINDINGS = [
         Binding(key, f"preset({key})" if name == "preset" else name, show=False)
         for name, action in ACTIONS.items()
@@ -80,7 +81,6 @@ class LabScreen(Screen[None]):
         self.set_interval(POLL_SECONDS, self._poll)
         self.set_interval(PAINT_SECONDS, self.repaint)
         self._rearrange()
-        self.call_after_refresh(self.repaint)
 
     # --- news
 
@@ -88,12 +88,17 @@ class LabScreen(Screen[None]):
         """Something changed that the next repaint has to show."""
         self._dirty = True
 
+    def react(self) -> None:
+        """Somebody pressed a key: repaint at once, not with the next news."""
+        self._dirty = True
+        self.call_next(self.repaint)
+
     def speak(self, words: Words) -> None:
         """Change the language of everything."""
         self.words = words
         for panel in self.query(QuizPanel):
             panel.speak(words)
-        self.touch()
+        self.react()
 
     def _poll(self) -> None:
         if self.lab.poll():
@@ -127,7 +132,7 @@ class LabScreen(Screen[None]):
         for panel in self.query(QuizPanel):
             panel.display = layout.quiz > 0
             panel.styles.width = layout.quiz
-        self._dirty = True
+        self.react()
 
     # --- painting
 
@@ -294,7 +299,7 @@ class LabScreen(Screen[None]):
         for index in range(box.option_count):
             if box.get_option_at_index(index).id == name:
                 box.highlighted = index
-        self.touch()
+        self.react()
 
     @on(OptionList.OptionSelected, "#presets")
     def _chosen(self, event: OptionList.OptionSelected) -> None:
@@ -321,24 +326,24 @@ class LabScreen(Screen[None]):
             self.lab.show(focus, corners)
             self.select(focus)
             self._say(self.words("notice.square"))
-        self.touch()
+        self.react()
 
     def action_metric(self) -> None:
         """The next metric, with the scale that suits it."""
         self.metric = METRIC_CYCLE[(METRIC_CYCLE.index(self.metric) + 1) % len(METRIC_CYCLE)]
         self.log_scale = None
-        self.touch()
+        self.react()
 
     def action_log(self) -> None:
         """Logarithmic or linear values."""
         current = self.metric in LOG_METRICS if self.log_scale is None else self.log_scale
         self.log_scale = not current
-        self.touch()
+        self.react()
 
     def action_log_steps(self) -> None:
         """Logarithmic or even steps: on a logarithmic axis the first steps have room."""
         self.log_steps = not self.log_steps
-        self.touch()
+        self.react()
 
     def action_pause(self) -> None:
         """Pause the focused preset, or let it go on; start it if it never ran."""
@@ -412,7 +417,7 @@ class LabScreen(Screen[None]):
             self._say(self.words("notice.watch_only"), "warning")
         else:
             self.app.ensure_engine(do)  # type: ignore[attr-defined]
-        self.touch()
+        self.react()
 
     def action_back(self) -> None:
         """One step back in history."""
@@ -433,12 +438,12 @@ class LabScreen(Screen[None]):
     def _travel(self, steps: int) -> None:
         if not self.lab.travel(steps):
             self._say(self.words("notice.no_history"), "warning")
-        self.touch()
+        self.react()
 
     def action_live(self) -> None:
         """Follow the newest step again."""
         self.lab.cursor = None
-        self.touch()
+        self.react()
 
     def action_next_pane(self) -> None:
         """The next pane; inside the quiz, its next field."""
@@ -471,7 +476,7 @@ class LabScreen(Screen[None]):
         self.pattern = box.value = ""
         box.display = False
         self.query_one("#presets").focus()
-        self.touch()
+        self.react()
 
     def action_filter(self) -> None:
         """Type to filter the presets."""
@@ -483,7 +488,7 @@ class LabScreen(Screen[None]):
     @on(Input.Changed, "#filter")
     def _filtered(self, event: Input.Changed) -> None:
         self.pattern = event.value
-        self.touch()
+        self.react()
 
     @on(Input.Submitted, "#filter")
     def _filter_taken(self) -> None:
