@@ -69,6 +69,9 @@ def _terminal_is_usable(language: str) -> bool:
 
 def _run(app: GradtuiApp) -> int:
     """Run the app; whatever happens, end the engine and leave a usable terminal."""
+    for name in ("COLUMNS", "LINES"):
+        # Exported by a parent process (anything that uses readline does), they would pin the size for ever.
+        os.environ.pop(name, None)
     try:
         result = app.run()
     finally:
