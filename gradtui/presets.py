@@ -29,7 +29,8 @@ class PresetError(ValueError):
 
 
 Count = Annotated[int, Meta(ge=1, description="a whole number ≥ 1")]
-Whole = Annotated[int, Meta(ge=0, description="a whole number ≥ 0")]
+Steps = Annotated[int, Meta(ge=1, le=10**9, description="a whole number from 1 to 10⁹")]
+Whole = Annotated[int, Meta(ge=0, le=2**62, description="a whole number ≥ 0")]
 Positive = Annotated[float, Meta(gt=0, le=1e9, description="a finite number > 0")]
 NonNegative = Annotated[float, Meta(ge=0, le=1e9, description="a finite number ≥ 0")]
 Beta = Annotated[float, Meta(ge=0, lt=1, description="a number from 0 up to, not including, 1")]
@@ -59,8 +60,8 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class TrainingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How a preset trains. `lr` is the peak; `warmup` steps rise to it linearly; `clip` 0 means off."""
 
-    steps: Count = 400
-    batch: Count = 8
+    steps: Steps = 400
+    batch: Annotated[int, Meta(ge=1, le=65536, description="a whole number from 1 to 65536")] = 8
     optimizer: str = "adamw"
     lr: Positive = 1e-3
     betas: tuple[Beta, Beta] = (0.9, 0.98)
@@ -168,9 +169,14 @@ def parse_preset(table: Mapping[str, Any], *, id: str, source: str, base: Path |
 
 
 def _absolute(corpus: str, base: Path | None) -> str:
-    if corpus.startswith("file:") and base is not None:
-        return f"file:{(base / Path(corpus[5:]).expanduser()).resolve()}"
-    return corpus
+    """A `file:` path relative to the preset's own directory; what is no path at all is refused later."""
+    kind, _, path = corpus.partition(":")
+    if kind != "file" or not path or base is None:
+        return corpus
+    try:
+        return f"file:{(base / Path(path).expanduser()).resolve()}"
+    except (OSError, RuntimeError, ValueError):  # no such user, a NUL byte, a loop of links
+        return corpus
 
 
 def _first_problem(preset: Preset) -> str | None:
@@ -188,8 +194,10 @@ def _first_problem(preset: Preset) -> str | None:
     for key, value, allowed in choices:
         if value not in allowed:
             return _not_one_of(key, value, allowed)
-    if not preset.title.strip():
-        return f"title = {preset.title!r} is not allowed; a title has at least one character"
+    for key in ("title", "title_zh", "about", "about_zh"):
+        value = getattr(preset, key)
+        if not value.isprintable() or (key == "title" and not value.strip()):
+            return f"{key} = {value!r} is not allowed; allowed is one line of visible characters"
     if model.width % model.heads:
         return f"model.heads = {model.heads} does not divide model.width = {model.width}"
     if training.warmup > training.steps:
@@ -207,7 +215,11 @@ def _corpus_problem(preset: Preset) -> str | None:
     if kind != "file" or not argument:
         return f"corpus = {preset.corpus!r} is not allowed; allowed: stdlib, markov, file:PATH"
     path = Path(argument)
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except ValueError:  # a NUL byte
+        there = False
+    if not there:
         return f"corpus = {preset.corpus!r}: there is no such file"
     size, needed = path.stat().st_size, 4 * (preset.model.context + 1)
     if size < needed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -134,7 +135,7 @@ BAD = {
         ["short.txt", "100 bytes", "model.context = 64", "260"],
     ),
     "no title": ("order = 3", ["title is missing"]),
-    "empty title": ('title = " "', ["title = ' '", "at least one character"]),
+    "empty title": ('title = " "', ["title = ' '", "one line of visible characters"]),
     "an id": (GOOD + 'id = "other"', ["id = 'other'", "file name"]),
     "not TOML": ("title = ", ["not valid TOML"]),
 }
@@ -192,3 +193,26 @@ def test_reading_presets_loads_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ('corpus = "file:a\\u0000b"', "there is no such file"),
+        ('corpus = "file:~nosuchuser/x"', "there is no such file"),
+        ('corpus = "file:"', r"allowed: stdlib, markov, file:PATH"),
+        ('corpus = "web"', r"allowed: stdlib, markov, file:PATH"),
+        ('title = "\\u001b[2J"', "one line of visible characters"),
+        ("training.steps = 1000000000000", "from 1 to 10"),
+        ("training.lr = inf", "a finite number > 0"),
+        ("training.seed = 1000000000000000000000000", "a whole number"),
+    ],
+)
+def test_strange_values_are_refused_one_by_one_and_hide_nothing(tmp_path: Path, line: str, sentence: str) -> None:
+    title = "" if line.startswith("title") else 'title = "x"\n'
+    (tmp_path / "strange.toml").write_text(title + line + "\n", encoding="utf-8")
+    library = load_library([tmp_path])
+    assert "post-ln" in library.presets
+    [error] = library.errors
+    assert re.search(sentence, str(error))
+    assert "strange.toml" in str(error)

@@ -37,6 +37,7 @@ def depth_painter(
         tuple(series),
         log=log,
         x_limits=(0, deepest),
+        x_name=words("pane.layer"),
         markers=True,
         empty=empty,
         too_small=words("empty.small"),

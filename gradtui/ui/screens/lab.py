@@ -184,7 +184,7 @@ class LabScreen(Screen[None]):
             parts.append(words("header.step", step=lane.last_step, steps=lane.steps or "?"))
         if lane.state == "running" and lane.seconds > 0:
             rate = 1 / lane.seconds
-            tokens = format_number(rate * facts.get("tokens_per_step", 0))
+            tokens = f"{rate * facts.get('tokens_per_step', 0):,.0f}"
             parts.append(words("header.speed", rate=format_number(rate), tokens=tokens))
         right.append(" · ".join(part for part in parts if part) + " ", "dim")
         if self.lab.cursor is not None:
