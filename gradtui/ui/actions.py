@@ -10,14 +10,17 @@ Where = Literal["any", "lab"]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`keys` are Textual's names, `shown` how the first is written on screen; "lab" needs an engine."""
+    """`keys` are Textual's names, `shown` how the first is written on screen; "lab" needs an engine.
+
+    `footer` ranks what the footer has room for: 1 always, 2 and 3 while there is room, 0 never.
+    """
 
     keys: tuple[str, ...]
     en: str
     zh: str
     shown: str = ""
     where: Where = "any"
-    footer: bool = False
+    footer: int = 0
 
     @property
     def key(self) -> str:
@@ -30,35 +33,35 @@ class Action:
 
 
 ACTIONS: dict[str, Action] = {
-    "preset": Action(tuple("123456789"), "preset", "预设", "1-9", footer=True),
-    "pin": Action(("p",), "pin", "固定", footer=True),
+    "preset": Action(tuple("123456789"), "preset", "预设", "1-9", footer=1),
+    "pin": Action(("p",), "pin", "固定", footer=2),
     "square": Action(("g",), "2×2: LN/RMS × Post/Pre", "2×2：LN/RMS × Post/Pre"),
-    "metric": Action(("m",), "metric", "指标", footer=True),
-    "log": Action(("y",), "log", "对数", footer=True),
+    "metric": Action(("m",), "metric", "指标", footer=2),
+    "log": Action(("y",), "log", "对数", footer=3),
     "log_steps": Action(("x",), "log or linear steps", "步数对数/线性"),
-    "pause": Action(("space",), "pause", "暂停", where="lab", footer=True),
-    "single_step": Action(("n",), "one step", "走一步", where="lab", footer=True),
-    "restart": Action(("r",), "restart", "重来", where="lab", footer=True),
+    "pause": Action(("space",), "pause", "暂停", where="lab", footer=2),
+    "single_step": Action(("n",), "one step", "走一步", where="lab", footer=3),
+    "restart": Action(("r",), "restart", "重来", where="lab", footer=2),
     "reseed": Action(("R",), "restart with the next seed", "换种子重来", where="lab"),
     "more": Action(("plus",), "100 more steps", "再训练 100 步", "+", where="lab"),
     "lr_down": Action(("less_than_sign",), "halve the learning rate", "学习率减半", "<", where="lab"),
     "lr_up": Action(("greater_than_sign",), "double the learning rate", "学习率加倍", ">", where="lab"),
-    "back": Action(("left_square_bracket",), "back", "后退", "[", footer=True),
-    "forth": Action(("right_square_bracket",), "forth in history", "历史前进", "]", footer=True),
+    "back": Action(("left_square_bracket",), "back", "后退", "[", footer=3),
+    "forth": Action(("right_square_bracket",), "forth in history", "历史前进", "]", footer=3),
     "back_far": Action(("left_curly_bracket",), "ten steps back", "后退十步", "{"),
     "forth_far": Action(("right_curly_bracket",), "ten steps forth", "前进十步", "}"),
-    "live": Action(("0",), "live", "实时", footer=True),
-    "next_pane": Action(("tab",), "pane", "窗格", footer=True),
+    "live": Action(("0",), "live", "实时", footer=3),
+    "next_pane": Action(("tab",), "pane", "窗格", footer=2),
     "previous_pane": Action(("shift+tab",), "previous pane", "上一窗格"),
     "zoom": Action(("z",), "one pane only, or all", "放大窗格"),
     "list": Action(("escape",), "back to the list of presets", "回到预设列表", "esc"),
     "filter": Action(("slash",), "filter presets", "筛选预设", "/"),
-    "quiz": Action(("t",), "test yourself", "自测", footer=True),
-    "language": Action(("L",), "中文", "English", footer=True),
+    "quiz": Action(("t",), "test yourself", "自测", footer=1),
+    "language": Action(("L",), "中文", "English", footer=2),
     "save": Action(("s",), "save the screen as SVG", "保存屏幕为 SVG"),
-    "help": Action(("question_mark",), "keys", "按键", "?", footer=True),
+    "help": Action(("question_mark",), "keys", "按键", "?", footer=1),
     "palette": Action(("ctrl+p",), "command palette", "命令面板"),
-    "quit": Action(("q", "ctrl+c", "ctrl+q"), "quit", "退出", footer=True),
+    "quit": Action(("q", "ctrl+c", "ctrl+q"), "quit", "退出", footer=1),
 }
 
 

@@ -24,6 +24,7 @@ from textual.widgets import Static
 from gradtui import paths
 from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.i18n import LANGUAGES, Words
+from gradtui.ui.svg import with_cell_widths
 
 if TYPE_CHECKING:
     from gradtui.engine import protocol
@@ -205,7 +206,8 @@ class GradtuiApp(App[int]):
         try:
             directory = paths.screenshot_directory(self.data)
             directory.mkdir(parents=True, exist_ok=True)
-            path = self.save_screenshot(name, str(directory))
+            path = directory / name
+            path.write_text(with_cell_widths(self.export_screenshot()), encoding="utf-8")
         except OSError as error:
             sentence = self.words("notice.not_saved", reason=error.strerror)
             self.notify(sentence, severity="error", markup=False)

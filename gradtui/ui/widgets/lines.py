@@ -39,16 +39,16 @@ def spread(left: Text, right: Text, width: int) -> Text:
 
 
 def footer_text(actions: dict[str, Action], language: str, width: int) -> Text:
-    """As many keys as fit, in the order of the action table."""
-    text, used = Text(no_wrap=True), 0
-    for action in actions.values():
-        if not action.footer:
-            continue
-        key, what = action.key, action.describe(language)
-        length = cell_len(key) + cell_len(what) + 3
-        if used + length > width:
-            continue
-        text.append(f" {key}", "bold")
-        text.append(f" {what} ", "dim")
-        used += length
+    """As many keys as fit, the most needed first, in the order of the action table."""
+    room, chosen = width, set()
+    for name, action in sorted(actions.items(), key=lambda item: item[1].footer):
+        length = cell_len(action.key) + cell_len(action.describe(language)) + 3
+        if action.footer and length <= room:
+            room -= length
+            chosen.add(name)
+    text = Text(no_wrap=True)
+    for name, action in actions.items():
+        if name in chosen:
+            text.append(f" {action.key}", "bold")
+            text.append(f" {action.describe(language)} ", "dim")
     return text
