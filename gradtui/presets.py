@@ -7,8 +7,6 @@ the user's configuration directory, and any `--presets DIR`. One bad file never 
 from __future__ import annotations
 
 import difflib
-import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +16,7 @@ import msgspec
 import platformdirs
 from msgspec import Meta
 
+from gradtui.tomlfile import TomlError, convert, read_table
 from gradtui.zoo import registry
 
 Language = str
@@ -143,24 +142,19 @@ def load_library(extra: Iterable[Path] = ()) -> Library:
 def load_preset(path: Path) -> Preset:
     """Read one preset file; raises PresetError."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PresetError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise PresetError(f"{path}: is not UTF-8 text (byte {error.start})") from error
-    except tomllib.TOMLDecodeError as error:
-        raise PresetError(f"{path}: is not valid TOML: {error}") from error
+        table = read_table(path)
+    except TomlError as error:
+        raise PresetError(f"{path}: {error}") from error
     return parse_preset(table, id=path.stem, source=str(path), base=path.parent)
 
 
 def parse_preset(table: Mapping[str, Any], *, id: str, source: str, base: Path | None = None) -> Preset:
     """Turn a TOML table into a Preset; `source` is what messages call it, `base` resolves `file:` paths."""
-    if "id" in table:
-        raise PresetError(f"{source}: id = {table['id']!r} is not allowed; a preset's id is its file name")
+    described = {tuple[Beta, Beta]: "two numbers from 0 up to, not including, 1"}
     try:
-        preset = msgspec.convert(table, Preset, strict=True)
-    except msgspec.ValidationError as error:
-        raise PresetError(f"{source}: {_explain(error, table)}") from None
+        preset = convert(table, Preset, what="a preset", described=described)
+    except TomlError as error:
+        raise PresetError(f"{source}: {error}") from error
     preset = msgspec.structs.replace(preset, id=id, corpus=_absolute(preset.corpus, base))
     problem = _first_problem(preset)
     if problem:
@@ -182,7 +176,7 @@ def _absolute(corpus: str, base: Path | None) -> str:
 def _first_problem(preset: Preset) -> str | None:
     """The first thing that types alone cannot refuse, as a sentence, or None."""
     model, training = preset.model, preset.training
-    choices: list[tuple[str, str, Iterable[str]]] = [
+    parts: list[tuple[str, str, Iterable[str]]] = [
         ("model.norm", model.norm, registry.NORMS),
         ("model.topology", model.topology, registry.TOPOLOGIES),
         ("model.mixer", model.mixer, registry.MIXERS),
@@ -191,9 +185,9 @@ def _first_problem(preset: Preset) -> str | None:
         ("training.optimizer", training.optimizer, registry.OPTIMIZERS),
         ("training.schedule", training.schedule, registry.SCHEDULES),
     ]
-    for key, value, allowed in choices:
+    for key, value, allowed in parts:
         if value not in allowed:
-            return _not_one_of(key, value, allowed)
+            return f"{key} = {value!r} is not allowed; allowed: {choices(value, allowed)}"
     for key in ("title", "title_zh", "about", "about_zh"):
         value = getattr(preset, key)
         if not value.isprintable() or (key == "title" and not value.strip()):
@@ -228,58 +222,3 @@ def _corpus_problem(preset: Preset) -> str | None:
             f"at least {needed} are needed"
         )
     return None
-
-
-def _not_one_of(key: str, value: str, allowed: Iterable[str]) -> str:
-    names = list(allowed)
-    close = difflib.get_close_matches(value, names, n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
-    return f"{key} = {value!r} is not allowed; allowed: {', '.join(names)}{hint}"
-
-
-def _explain(error: msgspec.ValidationError, table: Mapping[str, Any]) -> str:
-    """msgspec's message as a sentence that names key, value and what is allowed."""
-    text, _, path = str(error).partition(" - at `$")
-    keys = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path)
-    names = [name for name, _ in keys if name]
-    struct, leaf = _locate(names)
-    unknown = re.search(r"unknown field `(.*?)`", text)
-    if unknown:
-        key = ".".join([*names, unknown.group(1)])
-        return _not_one_of_keys(key, unknown.group(1), struct)
-    missing = re.search(r"missing required field `(.*?)`", text)
-    if missing:
-        return f"{'.'.join([*names, missing.group(1)])} is missing"
-    value: Any = table
-    for name in names:
-        value = value.get(name) if isinstance(value, Mapping) else value
-    return f"{'.'.join(names) or 'the file'} = {value!r} is not allowed; allowed is {_describe(leaf)}"
-
-
-def _not_one_of_keys(key: str, leaf: str, struct: type[msgspec.Struct]) -> str:
-    names = [info.name for info in msgspec.structs.fields(struct) if info.name != "id"]
-    close = difflib.get_close_matches(leaf, names, n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
-    return f"{key} is not a key of a preset; allowed: {', '.join(names)}{hint}"
-
-
-def _locate(names: list[str]) -> tuple[type[msgspec.Struct], Any]:
-    """The struct that a key path stands in, and the type of its last key."""
-    struct: type[msgspec.Struct] = Preset
-    leaf: Any = Preset
-    for name in names:
-        leaf = next(info.type for info in msgspec.structs.fields(struct) if info.name == name)
-        if isinstance(leaf, type) and issubclass(leaf, msgspec.Struct):
-            struct = leaf
-    return struct, leaf
-
-
-def _describe(type_: Any) -> str:
-    if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
-        return "a table"
-    metadata = getattr(type_, "__metadata__", ())
-    if metadata:
-        return str(metadata[0].description)
-    if type_ == tuple[Beta, Beta]:
-        return "two numbers from 0 up to, not including, 1"
-    return {str: "text in quotes", bool: "true or false"}.get(type_, "another type")

@@ -107,7 +107,7 @@ BAD = {
     "lr of zero": (GOOD + "[training]\nlr = 0", ["training.lr = 0", "> 0"]),
     "lr not a number": (GOOD + "[training]\nlr = nan", ["training.lr = nan", "> 0"]),
     "lr infinite": (GOOD + "[training]\nlr = inf", ["training.lr = inf", "> 0"]),
-    "a beta of one": (GOOD + "[training]\nbetas = [0.9, 1.0]", ["training.betas = [0.9, 1.0]", "not including"]),
+    "a beta of one": (GOOD + "[training]\nbetas = [0.9, 1.0]", ["training.betas[1] = 1.0", "not including"]),
     "three betas": (GOOD + "[training]\nbetas = [0.9, 0.9, 0.9]", ["training.betas", "two numbers"]),
     "heads do not divide": (
         GOOD + "[model]\nwidth = 64\nheads = 5",

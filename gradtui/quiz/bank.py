@@ -7,16 +7,15 @@ bad file never hides the good ones.
 
 from __future__ import annotations
 
-import difflib
-import re
-import tomllib
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import msgspec
 import platformdirs
 from msgspec import Meta
+
+from gradtui.tomlfile import Step, TomlError, choices, convert, dotted, read_table
 
 # What a "show me" may put on the charts: the metrics that the lab's `m` key cycles through.
 METRICS: tuple[str, ...] = ("stream_grad", "grad_norm", "act_rms", "mean_share", "update_ratio")
@@ -148,19 +147,14 @@ def load_packs(directories: Iterable[Path] = ()) -> tuple[list[Pack], list[QuizE
 def load_pack(path: Path) -> Pack:
     """Read one question pack; raises QuizError."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise QuizError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise QuizError(f"{path}: is not UTF-8 text (byte {error.start})") from error
-    except tomllib.TOMLDecodeError as error:
-        raise QuizError(f"{path}: is not valid TOML: {error}") from error
-    if "id" in table:
-        raise QuizError(f"{path}: id = {table['id']!r} is not allowed; a pack's id is its file name")
-    try:
-        pack = msgspec.convert(table, Pack, strict=True)
-    except msgspec.ValidationError as error:
-        raise QuizError(f"{path}: {_explain(error, table)}") from None
+        described = {
+            Text: "a table with the keys en and zh",
+            Points: "a table with the keys en and zh",
+            tuple[Question, ...]: "a list of tables, [[questions]]",
+        }
+        pack = convert(read_table(path), Pack, what="a question pack", where=_where, described=described)
+    except TomlError as error:
+        raise QuizError(f"{path}: {error}") from error
     problem = _first_problem(pack)
     if problem:
         raise QuizError(f"{path}: {problem}")
@@ -212,7 +206,7 @@ def _question_problem(question: Question) -> str | None:
 
 def _show_problem(show: Show) -> str | None:
     if show.metric not in METRICS:
-        return f"show.metric = {show.metric!r} is not allowed; allowed: {_choices(show.metric, METRICS)}"
+        return f"show.metric = {show.metric!r} is not allowed; allowed: {choices(show.metric, METRICS)}"
     if not all(name.strip() for name in show.presets):
         return f"show = {list(show.presets)!r} is not allowed; focus and pins are the ids of presets"
     for number, name in enumerate(show.presets):
@@ -229,81 +223,11 @@ def _empty(key: str) -> str:
     return f"{key} is empty; allowed is text in {key}.en, in {key}.zh, or in both"
 
 
-def _choices(value: str, allowed: Iterable[str]) -> str:
-    names = list(allowed)
-    close = difflib.get_close_matches(value, names, n=1)
-    return ", ".join(names) + (f" (did you mean {close[0]}?)" if close else "")
-
-
-def _explain(error: msgspec.ValidationError, table: Mapping[str, Any]) -> str:
-    """msgspec's message as a sentence that names key, value and what is allowed."""
-    text, _, path = str(error).partition(" - at `$")
-    steps: list[str | int] = [
-        name or int(index) for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", path.rstrip("`"))
-    ]
-    struct, leaf, value = _locate(steps, table)
-    unknown = re.search(r"unknown field `(.*?)`", text)
-    if unknown:
-        names = [info.name for info in msgspec.structs.fields(struct) if (struct, info.name) != (Pack, "id")]
-        where = _where([*steps, unknown.group(1)], table)
-        return f"{where} is not a key of a question pack; allowed: {_choices(unknown.group(1), names)}"
-    missing = re.search(r"missing required field `(.*?)`", text)
-    if missing:
-        return f"{_where([*steps, missing.group(1)], table)} is missing"
-    return f"{_where(steps, table)} = {_short(value)} is not allowed; allowed is {_describe(leaf)}"
-
-
-def _short(value: object) -> str:
-    """A value as a sentence can hold it: a paragraph in the wrong place would drown what is wrong with it."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"
-
-
-def _where(steps: list[str | int], table: Mapping[str, Any]) -> str:
+def _where(steps: list[Step], table: Mapping[str, Any]) -> str:
     """A path as a reader looks for it: which question (by id, else by number), and the key inside it."""
     question = ""
     if len(steps) > 2 and steps[0] == "questions" and isinstance(steps[1], int):
         name = table["questions"][steps[1]].get("id")
         question = f"question {name!r}: " if isinstance(name, str) else f"question number {steps[1] + 1}: "
         steps = steps[2:]
-    key = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-    return question + key.lstrip(".")
-
-
-def _locate(steps: list[str | int], table: Mapping[str, Any]) -> tuple[type[msgspec.Struct], Any, Any]:
-    """The struct that a path stands in, the type of its last step, and the value found there."""
-    struct: type[msgspec.Struct] = Pack
-    leaf: Any = Pack
-    value: Any = table
-    for step in steps:
-        if isinstance(step, int):
-            leaf = get_args(leaf)[0]
-            value = value[step]
-        else:
-            leaf = next(info.type for info in msgspec.structs.fields(struct) if info.name == step)
-            value = value[step]
-        options = [option for option in get_args(leaf) if _is_struct(option)]
-        if type(None) in get_args(leaf) and options:
-            leaf = options[0]
-        if _is_struct(leaf):
-            struct = leaf
-    return struct, leaf, value
-
-
-def _is_struct(type_: Any) -> bool:
-    return isinstance(type_, type) and issubclass(type_, msgspec.Struct)
-
-
-def _describe(type_: Any) -> str:
-    if type_ in (Text, Points):
-        return "a table with the keys en and zh"
-    if _is_struct(type_):
-        return "a table"
-    metadata = getattr(type_, "__metadata__", ())
-    if metadata:
-        return str(metadata[0].description)
-    return {
-        str: "text in quotes",
-        tuple[str, ...]: "a list of texts in quotes",
-        tuple[Question, ...]: "a list of tables, [[questions]]",
-    }.get(type_, "another type")
+    return question + dotted(steps, table)

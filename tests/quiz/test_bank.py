@@ -193,7 +193,7 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("title = [", "is not valid TOML: "),
-        (f"id = 'x'\n{GOOD}", "id = 'x' is not allowed; a pack's id is its file name"),
+        (f"id = 'x'\n{GOOD}", "id = 'x' is not allowed; the id of a question pack is its file name"),
         (
             f"titel.en = 'x'\n{GOOD}",
             "titel is not a key of a question pack; allowed: title, questions (did you mean title?)",
