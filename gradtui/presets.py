@@ -16,7 +16,7 @@ import msgspec
 import platformdirs
 from msgspec import Meta
 
-from gradtui.tomlfile import TomlError, convert, read_table
+from gradtui.tomlfile import TomlError, choices, convert, read_table
 from gradtui.zoo import registry
 
 Language = str
