@@ -12,7 +12,8 @@ Where = Literal["any", "lab"]
 class Action:
     """`keys` are Textual's names, `shown` how the first is written on screen; "lab" needs an engine.
 
-    `footer` ranks what the footer has room for: 1 always, 2 and 3 while there is room, 0 never.
+    `footer` ranks what the footer has room for: 1 always, 2 and 3 while there is room, 0 never. `does` is
+    Textual's action string where several actions share one handler.
     """
 
     keys: tuple[str, ...]
@@ -21,6 +22,11 @@ class Action:
     shown: str = ""
     where: Where = "any"
     footer: int = 0
+    does: str = ""
+
+    def call(self, name: str) -> str:
+        """Textual's action string for the action called `name`."""
+        return self.does or name
 
     @property
     def key(self) -> str:
@@ -44,15 +50,15 @@ ACTIONS: dict[str, Action] = {
     "restart": Action(("r",), "restart", "重来", where="lab", footer=2),
     "reseed": Action(("R",), "restart with the next seed", "换种子重来", where="lab"),
     "more": Action(("plus",), "100 more steps", "再训练 100 步", "+", where="lab"),
-    "lr_down": Action(("less_than_sign",), "halve the learning rate", "学习率减半", "<", where="lab"),
-    "lr_up": Action(("greater_than_sign",), "double the learning rate", "学习率加倍", ">", where="lab"),
-    "back": Action(("left_square_bracket",), "back", "后退", "[", footer=3),
-    "forth": Action(("right_square_bracket",), "forth in history", "历史前进", "]", footer=3),
-    "back_far": Action(("left_curly_bracket",), "ten steps back", "后退十步", "{"),
-    "forth_far": Action(("right_curly_bracket",), "ten steps forth", "前进十步", "}"),
+    "lr_down": Action(("less_than_sign",), "learning rate ÷ 2", "学习率减半", "<", "lab", does="scale_lr(0.5)"),
+    "lr_up": Action(("greater_than_sign",), "learning rate × 2", "学习率加倍", ">", "lab", does="scale_lr(2.0)"),
+    "back": Action(("left_square_bracket",), "back", "后退", "[", footer=3, does="travel(-1)"),
+    "forth": Action(("right_square_bracket",), "forth in history", "历史前进", "]", footer=3, does="travel(1)"),
+    "back_far": Action(("left_curly_bracket",), "ten steps back", "后退十步", "{", does="travel(-10)"),
+    "forth_far": Action(("right_curly_bracket",), "ten steps forth", "前进十步", "}", does="travel(10)"),
     "live": Action(("0",), "live", "实时", footer=3),
-    "next_pane": Action(("tab",), "pane", "窗格", footer=2),
-    "previous_pane": Action(("shift+tab",), "previous pane", "上一窗格"),
+    "next_pane": Action(("tab",), "pane", "窗格", footer=2, does="turn_pane(1)"),
+    "previous_pane": Action(("shift+tab",), "previous pane", "上一窗格", does="turn_pane(-1)"),
     "zoom": Action(("z",), "one pane only, or all", "放大窗格"),
     "list": Action(("escape",), "back to the list of presets", "回到预设列表", "esc"),
     "filter": Action(("slash",), "filter presets", "筛选预设", "/"),

@@ -216,16 +216,14 @@ class GradtuiApp(App[int]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The command palette, from the action table."""
-        if screen is not self._lab_screen:
+        if self._lab_screen is None or screen is not self._lab_screen:
             return
         language = self.words.language
         for name, action in applicable(self.lab.engine is not None).items():
             if name in ("preset", "palette"):
                 continue
-            target = self if name == "quit" else screen
-            handler = getattr(target, f"action_{name}", None)
-            if handler is not None:
-                yield SystemCommand(action.describe(language), f"{action.key}", handler)
+            call = "app.quit" if name == "quit" else action.call(name)
+            yield SystemCommand(action.describe(language), action.key, partial(screen.run_action, call))
         select = self._lab_screen.select
         for number, (lane_id, lane) in enumerate(self.lab.lanes.items(), start=1):
             what = f"{ACTIONS['preset'].describe(language)} {number}"

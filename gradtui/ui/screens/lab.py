@@ -18,19 +18,17 @@ from gradtui.charts.heatmap import Mode
 from gradtui.charts.scale import format_number
 from gradtui.quiz.bank import load_packs
 from gradtui.quiz.progress import Progress, ProgressError
-from gradtui.ui import painting
+from gradtui.ui import painting, texts
 from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.i18n import Words
 from gradtui.ui.lab import Lab
-from gradtui.ui.lanes import LaneView
 from gradtui.ui.layout import LEAST_HEIGHT, LEAST_WIDTH, PANES, Layout, arrange
 from gradtui.ui.screens.help import HelpScreen
 from gradtui.ui.widgets.chart import ChartPane
-from gradtui.ui.widgets.lines import TextLine, footer_text, spread
+from gradtui.ui.widgets.lines import TextLine, footer_text
 from gradtui.ui.widgets.presets import PresetList, bar_text
 from gradtui.ui.widgets.quiz import QuizPanel
 from gradtui.ui.widgets.topology import sketch
-from gradtui.ui.wording import STATE_COLORS, STATE_MARKS, join, traits, verdict_in_words
 
 METRIC_CYCLE = ("stream_grad", "grad_norm", "update_ratio", "act_rms", "mean_share")
 LOG_METRICS = frozenset({"stream_grad", "grad_norm", "update_ratio", "mean_share"})
@@ -42,7 +40,7 @@ class LabScreen(Screen[None]):
 
     CSS_PATH = "lab.tcss"
     BINDINGS = [
-        Binding(key, f"preset({key})" if name == "preset" else name, show=False)
+        Binding(key, f"preset({key})" if name == "preset" else action.call(name), show=False)
         for name, action in ACTIONS.items()
         if name not in ("quit", "palette")
         for key in action.keys
@@ -162,57 +160,12 @@ class LabScreen(Screen[None]):
         self.query_one("#too-small", TextLine).show(Text(sentence))
 
     def _paint_lines(self) -> None:
-        words, lane, width = self.words, self.lab.focused, self.size.width
-        self.query_one("#header", TextLine).show(self._header(lane, width))
+        words, width = self.words, self.size.width
+        self.query_one("#header", TextLine).show(texts.header(self.lab, words, width))
         self.query_one("#bar", TextLine).show(bar_text(self.lab, words, width))
-        self.query_one("#verdict", TextLine).show(self._verdict(lane))
+        self.query_one("#verdict", TextLine).show(texts.verdicts(self.lab, words))
         actions = applicable(self.lab.engine is not None)
         self.query_one("#footer", TextLine).show(footer_text(actions, words.language, width))
-
-    def _header(self, lane: LaneView | None, width: int) -> Text:
-        words = self.words
-        left = Text(" gradtui  ", "bold #56b4e9")
-        if lane is None:
-            return left
-        left.append(lane.name(words.language), "bold")
-        if lane.preset is not None:
-            left.append(f"  {traits(lane.preset, words)}", "dim")
-        right = Text()
-        facts = lane.reader.facts if lane.reader else {}
-        parts = [str(facts.get("device", "")), words("header.seed", seed=lane.seed)]
-        if lane.last_step >= 0:
-            parts.append(words("header.step", step=lane.last_step, steps=lane.steps or "?"))
-        if lane.state == "running" and lane.seconds > 0:
-            rate = 1 / lane.seconds
-            tokens = f"{rate * facts.get('tokens_per_step', 0):,.0f}"
-            parts.append(words("header.speed", rate=format_number(rate), tokens=tokens))
-        right.append(" · ".join(part for part in parts if part) + " ", "dim")
-        if self.lab.cursor is not None:
-            right.append(f" {words('header.history', step=self.lab.cursor)} ", "reverse #e69f00")
-        else:
-            live = lane.state == "running"
-            text = words("header.live") if live else words(f"state.{lane.state}")
-            right.append(f"{'●' if live else '○'} {text} ", "#009e73" if live else "dim")
-        return spread(left, right, width)
-
-    def _verdict(self, lane: LaneView | None) -> Text:
-        """A sentence or two for every lane on the charts; the first word goes to a lane in trouble."""
-        words, text = self.words, Text()
-        for shown in self.lab.shown:
-            verdict = shown.verdict(self.lab.cursor)
-            if shown is not lane and verdict is None and not shown.in_trouble:
-                continue
-            glyph, color = STATE_MARKS.get(verdict.state, "") if verdict else "", "dim"
-            if verdict is not None:
-                color = STATE_COLORS[verdict.state]
-            text.append("\n" if text.plain else "")
-            text.append(f"{glyph or '·'} ", color)
-            text.append(f"{shown.name(words.language)}: ", f"bold {shown.color}")
-            sites = shown.reader.sites if shown.reader else ()
-            trouble = self._empty(shown) if verdict is None or shown.in_trouble else ""
-            sentence = "" if verdict is None else verdict_in_words(verdict, sites, words)
-            text.append(join(words, trouble, sentence))
-        return text
 
     def _paint_list(self) -> None:
         names = [name for name in self.lab.lanes if self._matches(name)]
@@ -235,7 +188,7 @@ class LabScreen(Screen[None]):
     def _paint_charts(self) -> None:
         lab, words, lane = self.lab, self.words, self.lab.focused
         log = self.metric in LOG_METRICS if self.log_scale is None else self.log_scale
-        empty = self._empty(lane)
+        empty = texts.emptiness(lab, lane, words)
         scale = words("pane.log" if log else "pane.linear")
         metric = words(f"metric.{self.metric}")
         shown, cursor = lab.shown, lab.cursor
@@ -270,19 +223,6 @@ class LabScreen(Screen[None]):
 
     def _pane(self, name: str) -> ChartPane:
         return self.query_one(f"#{name}", ChartPane)
-
-    def _empty(self, lane: LaneView | None) -> str:
-        """Why there is nothing to see, and what to press."""
-        words = self.words
-        if lane is None:
-            return words("empty.none")
-        if lane.in_trouble:
-            key = lane.state if lane.state in ("paused", "diverged", "stopped") else "died"
-            return words(f"trouble.{key}", reason=lane.reason)
-        if lane.state == "starting" and not self.lab.slots:
-            return words("empty.engine")
-        known = ("starting", "waiting", "idle", "running", "paused")
-        return words(f"empty.{lane.state}" if lane.state in known else "empty.nothing")
 
     # --- what keys do
 
@@ -397,15 +337,9 @@ class LabScreen(Screen[None]):
 
         self._control(more)
 
-    def action_lr_down(self) -> None:
-        """Half the learning rate."""
-        self._scale_lr(0.5)
+    def action_scale_lr(self, factor: float) -> None:
+        """Multiply the focused preset's learning rate."""
 
-    def action_lr_up(self) -> None:
-        """Twice the learning rate."""
-        self._scale_lr(2.0)
-
-    def _scale_lr(self, factor: float) -> None:
         def scale() -> None:
             self._say(self.words("notice.lr", scale=format_number(self.lab.scale_lr(factor))))
 
@@ -419,23 +353,8 @@ class LabScreen(Screen[None]):
             self.app.ensure_engine(do)  # type: ignore[attr-defined]
         self.react()
 
-    def action_back(self) -> None:
-        """One step back in history."""
-        self._travel(-1)
-
-    def action_forth(self) -> None:
-        """One step forth in history."""
-        self._travel(1)
-
-    def action_back_far(self) -> None:
-        """Ten steps back in history."""
-        self._travel(-10)
-
-    def action_forth_far(self) -> None:
-        """Ten steps forth in history."""
-        self._travel(10)
-
-    def _travel(self, steps: int) -> None:
+    def action_travel(self, steps: int) -> None:
+        """Through history."""
         if not self.lab.travel(steps):
             self._say(self.words("notice.no_history"), "warning")
         self.react()
@@ -445,15 +364,8 @@ class LabScreen(Screen[None]):
         self.lab.cursor = None
         self.react()
 
-    def action_next_pane(self) -> None:
-        """The next pane; inside the quiz, its next field."""
-        self._turn_pane(1)
-
-    def action_previous_pane(self) -> None:
-        """The previous pane; inside the quiz, its previous field."""
-        self._turn_pane(-1)
-
-    def _turn_pane(self, by: int) -> None:
+    def action_turn_pane(self, by: int) -> None:
+        """Another pane; inside the quiz, another field."""
         if self._in_quiz():
             (self.focus_next if by > 0 else self.focus_previous)("#quiz *")
             return
