@@ -190,17 +190,18 @@ def doctor(context: click.Context, directories: tuple[Path, ...]) -> None:
 def bench(names: tuple[str, ...], repeat: int, as_json: bool) -> None:
     """What gradtui costs, as ratios to a baseline in the same run.
 
-    NAME is one of probe, lane, redraw, start, keys, beside; all of them where none is named.
+    NAME is one of probe, lane, redraw, start, keys, beside; all of them where none is named. soak watches
+    memory for as many minutes as --repeat says.
     """
     from dataclasses import asdict
 
-    from gradtui.bench import BENCHES, load
+    from gradtui.bench import BENCHES, LONG, load
 
     for name in names:
         if name not in BENCHES:
             raise Failure(f"there is no benchmark {name!r}; there are: {', '.join(BENCHES)}", USAGE)
     results = []
-    for name in names or BENCHES:
+    for name in names or [name for name in BENCHES if name not in LONG]:
         for result in load(name)(repeat):
             results.append(asdict(result))
             if not as_json:

@@ -33,7 +33,10 @@ BENCHES: dict[str, str] = {
     "start": "gradtui.bench.starting:bench_start",
     "keys": "gradtui.bench.starting:bench_keys",
     "beside": "gradtui.bench.starting:bench_beside",
+    "soak": "gradtui.bench.starting:bench_soak",
 }
+# Run by name only: its repetitions are minutes.
+LONG = frozenset({"soak"})
 
 
 def load(name: str) -> Callable[[int], list[Result]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -122,3 +123,43 @@ def bench_beside(repeat: int, seconds: float = 8.0) -> list[Result]:
         walls = np.diff([snapshot.frame.wall for snapshot in steps if snapshot is not None])
         speeds.append(bare / float(np.median(walls)))
     return [summarise("beside: steps/s with the lab open", "the bare loop alone", speeds, "≥ 0.9")]
+
+
+def bench_soak(repeat: int) -> list[Result]:
+    """Resident memory of the screen and of its lanes, `repeat` minutes long, restarted every half a minute."""
+    sizes: list[tuple[float, float]] = []
+    with tempfile.TemporaryDirectory() as data, _lab(data) as lab:
+        _newest_run(data)
+        began = time.monotonic()
+        for half_minute in range(2 * max(2, repeat)):
+            while time.monotonic() < began + 30 * (half_minute + 1):
+                lab.pump(0.1)
+                lab.seen = b""
+            lab.press("R" if half_minute % 2 else "2R1")
+            sizes.append((_resident(lab.pid), sum(map(_resident, _descendants(lab.pid)))))
+    warm = len(sizes) // 4
+    own, lanes = (
+        [now[part] / max(then[part] for then in sizes[: warm + 1]) for now in sizes[warm:]] for part in (0, 1)
+    )
+    minutes = f"the first {max(1, warm // 2)} minutes"
+    return [
+        summarise(f"soak: screen's memory, {repeat} min", minutes, own, "≤ 1.05"),
+        summarise(f"soak: engine's memory, {repeat} min", minutes, lanes, "≤ 1.05"),
+    ]
+
+
+def _resident(pid: int) -> float:
+    """Resident memory in MiB; 0 for a process that is gone."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _descendants(pid: int) -> list[int]:
+    children: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            children += [int(child), *_descendants(int(child))]
+    return children
