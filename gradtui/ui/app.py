@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -29,6 +27,7 @@ from gradtui.ui.svg import with_cell_widths
 if TYPE_CHECKING:
     from gradtui.engine import protocol
     from gradtui.ui.lab import Lab
+    from gradtui.ui.lifeline import Lifeline
     from gradtui.ui.screens.lab import LabScreen
 
 THEME = Theme(
@@ -84,6 +83,7 @@ class GradtuiApp(App[int]):
         Binding("q", "quit", show=False),
     ]
     lab: Lab
+    lifeline: Lifeline | None = None
 
     def __init__(self, open_lab: Callable[[GradtuiApp], Opened], *, language: str, data: Path) -> None:
         super().__init__()
@@ -94,6 +94,7 @@ class GradtuiApp(App[int]):
         self._open_lab = open_lab
         self._lab_screen: LabScreen | None = None
         self._starting: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(self.words("header.splash"), id="splash", markup=False)
@@ -101,7 +102,9 @@ class GradtuiApp(App[int]):
     def on_mount(self) -> None:
         self.register_theme(THEME)
         self.theme = THEME.name
-        self._listen_for_signals()
+        if self.lifeline is not None:
+            loop = asyncio.get_running_loop()
+            self.lifeline.watch(lambda code: loop.call_soon_threadsafe(self._leave, code))
         self.call_after_refresh(self._open)
 
     def _open(self) -> None:
@@ -158,14 +161,6 @@ class GradtuiApp(App[int]):
         if self._lab_screen is not None:
             self._lab_screen.touch()
 
-    def _listen_for_signals(self) -> None:
-        """End in good order, terminal restored, where a signal would have left it in pieces."""
-        if os.name != "posix" or self.is_headless:
-            return
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self.exit, 128 + number)
-
     def _handle_exception(self, error: Exception) -> None:
         """A crash: the traceback goes to the log, one sentence to the terminal (Textual's own hook)."""
         if self.is_headless:  # a test wants the exception itself
@@ -181,9 +176,10 @@ class GradtuiApp(App[int]):
         self.exit(1, return_code=1, message=Text(sentence))
 
     async def on_unmount(self) -> None:
-        if self.engine is not None:
+        stopping = self._stop_engine()
+        if stopping is not None:
             with contextlib.suppress(OSError):
-                await self.engine.stop()
+                await stopping
         if self._lab_screen is not None:
             self.lab.close()
 
@@ -191,7 +187,17 @@ class GradtuiApp(App[int]):
 
     async def action_quit(self) -> None:
         """Leave."""
-        self.exit(0)
+        self._leave(0)
+
+    def _leave(self, code: int) -> None:
+        """End the engine while the screen is being taken down, not after it."""
+        self._stop_engine()
+        self.exit(code)
+
+    def _stop_engine(self) -> asyncio.Task[None] | None:
+        if self._stopping is None and self.engine is not None:
+            self._stopping = asyncio.create_task(self.engine.stop())
+        return self._stopping
 
     def switch_language(self) -> None:
         """The other language, everywhere, at once."""

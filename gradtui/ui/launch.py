@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -11,15 +10,13 @@ from typing import TYPE_CHECKING
 
 from gradtui import paths
 from gradtui.ui.i18n import Words, system_language
+from gradtui.ui.lifeline import Lifeline
 
 if TYPE_CHECKING:
     from gradtui.ui.app import GradtuiApp
 
 UNUSABLE_TERMS = ("dumb", "unknown")
 FAILURE = 1
-# Show the cursor, end every mouse mode and bracketed paste. (Leaving the alternate screen a second time
-# would put the cursor back onto text that has been printed since.)
-RESTORE = "\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?2004l\x1b[0m"
 
 
 def launch_lab(directories: Sequence[Path], *, language: str | None, device: str) -> int:
@@ -72,12 +69,12 @@ def _run(app: GradtuiApp) -> int:
     for name in ("COLUMNS", "LINES"):
         # Exported by a parent process (anything that uses readline does), they would pin the size for ever.
         os.environ.pop(name, None)
+    lifeline = Lifeline()
+    app.lifeline = lifeline
     try:
         result = app.run()
     finally:
         if app.engine is not None:
             app.engine.kill()
-        with contextlib.suppress(OSError):
-            sys.stdout.write(RESTORE)
-            sys.stdout.flush()
+        lifeline.finished()
     return result if result is not None else (app.return_code or 0)

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from gradtui.bench.terminal import Terminal
 from gradtui.runs.reader import RunReader
+from gradtui.ui import lifeline as lifeline_module
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux"),
@@ -298,3 +300,41 @@ def test_watch_follows_a_run_that_another_process_records(tmux: Tmux, tmp_path: 
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_terminal_that_takes_no_more_output_does_not_keep_it_from_ending(tmp_path: Path) -> None:
+    marker = f"GRADTUI_TEST=stuck-{uuid.uuid4().hex[:8]}"
+    name, _, value = marker.partition("=")
+    environment = {"GRADTUI_DATA_DIR": str(tmp_path / "data"), "LC_ALL": "C.UTF-8", name: value}
+    terminal = Terminal([str(GRADTUI)], environment)
+    terminal.wait_for("ayer 0 gets")
+    time.sleep(4)  # nobody reads: the terminal is full, and so is Textual's queue
+    os.kill(terminal.pid, signal.SIGTERM)
+    ended: list[int] = []
+
+    def has_ended() -> bool:
+        pid, status = os.waitpid(terminal.pid, os.WNOHANG)
+        ended.extend([os.waitstatus_to_exitcode(status)] if pid else [])
+        return bool(pid)
+
+    wait(has_ended, 5)
+    assert ended == [128 + signal.SIGTERM]
+    wait(lambda: not processes(marker), 3, lambda: str(processes(marker)))
+    for run in (tmp_path / "data" / "runs").glob("*.gradtui"):
+        reader = RunReader(run)
+        assert len(reader.losses()) == reader.last_step + 1
+        reader.close()
+
+
+def test_a_terminal_that_hangs_up_without_a_signal_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(lifeline_module, "_terminal_attributes", lambda: [0])
+    lifeline = lifeline_module.Lifeline()
+    monkeypatch.setattr(lifeline_module.signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(lifeline_module.os, "_exit", lambda code: left.append(-code))
+    lifeline.watch(left.append)
+    time.sleep(0.7)
+    assert left == []
+    monkeypatch.setattr(lifeline_module, "_terminal_attributes", lambda: None)
+    monkeypatch.setattr(lifeline_module.Lifeline, "_restore_by_force", lambda self: None)
+    wait(lambda: left == [129, -129], 5, lambda: str(left))
