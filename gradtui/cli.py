@@ -76,7 +76,8 @@ def presets(context: click.Context, as_json: bool, directories: tuple[Path, ...]
         width = max((len(name) for name in library.presets), default=0)
         for number, preset in enumerate(library.presets.values(), start=1):
             key = str(number) if number <= 9 else " "
-            click.echo(f"{key}  {preset.id:{width}}  {preset.title} — {preset.about}")
+            about = f" — {preset.about}" if preset.about else ""
+            click.echo(f"{key}  {preset.id:{width}}  {preset.title}{about}")
     if library.errors:
         sys.exit(FAILURE)
 
@@ -124,6 +125,8 @@ def _train(preset: Preset, seed: int, device: str, out: Path | None, as_json: bo
         choose_device(device)
     except DeviceError as error:
         raise Failure(str(error), USAGE) from error
+    if out is not None and not out.absolute().parent.is_dir():
+        raise Failure(f"--out {out}: the directory {out.absolute().parent} is not there", USAGE)
     if out is None:
         data, reason = paths.usable_data_directory()
         if reason:
@@ -187,11 +190,12 @@ def doctor(context: click.Context, directories: tuple[Path, ...]) -> None:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="More is steadier.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array instead of lines.")
-def bench(names: tuple[str, ...], repeat: int, as_json: bool) -> None:
+@presets_option
+def bench(names: tuple[str, ...], repeat: int, as_json: bool, directories: tuple[Path, ...]) -> None:
     """What gradtui costs, as ratios to a baseline in the same run.
 
     NAME is one of probe, lane, redraw, start, keys, beside; all of them where none is named. soak watches
-    memory for as many minutes as --repeat says.
+    memory for as many minutes as --repeat says. What is measured is always the shipped preset post-ln.
     """
     from dataclasses import asdict
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradtui import __version__, paths, presets
+from gradtui.ui.layout import LEAST_HEIGHT, LEAST_WIDTH
 
 PACKAGES = ("textual", "torch", "numpy", "plotext", "msgspec", "click", "platformdirs", "fsrs")
 # The dot, the block and the arrow of the charts: "ambiguous" in Unicode, two columns wide in some terminals.
@@ -60,7 +61,7 @@ def _torch() -> Iterator[Finding]:
     found = available_devices()
     name = torch.cuda.get_device_name() if "cuda" in found else platform.processor() or platform.machine()
     yield Finding("device", f"{found[0]} ({name}); available: {', '.join(found)}")
-    yield Finding("threads", f"{usable_cores()} usable cores: so many lanes at once, one thread each")
+    yield Finding("threads", f"{usable_cores()} usable cores: as many presets train at once, one thread each")
 
 
 def _terminal() -> Iterator[Finding]:
@@ -68,10 +69,14 @@ def _terminal() -> Iterator[Finding]:
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     term = os.environ.get("TERM", "")
     if not on_terminal:
-        yield Finding("terminal", f"TERM={term or 'unset'}; output is not a terminal, the lab needs one")
+        yield Finding("terminal", f"TERM={term or 'unset'}; this output goes elsewhere, nothing to find out")
     else:
-        fits = size.columns >= 60 and size.lines >= 16 and term not in ("", "dumb", "unknown")
-        yield Finding("terminal", f"TERM={term}, {size.columns}×{size.lines}; the lab needs 60×16", fits)
+        fits = size.columns >= LEAST_WIDTH and size.lines >= LEAST_HEIGHT and term not in ("", "dumb", "unknown")
+        yield Finding(
+            "terminal",
+            f"TERM={term}, {size.columns}×{size.lines}; the lab needs {LEAST_WIDTH}×{LEAST_HEIGHT}",
+            fits,
+        )
     yield Finding("colours", _colours(term))
     yield Finding("encoding", f"{sys.stdout.encoding}, locale {'.'.join(map(str, locale.getlocale()))}")
     if on_terminal and os.name == "posix":

@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 # One part in a hundred is far outside what any healthy topology shows at initialisation (0.5 to 3 over
-# twelve layers, up to about 10 over a hundred), and far above what a collapse reaches (1e-3 and below).
+# twelve layers, up to about 7 over a hundred), and far above what a collapse reaches (1e-3 and below).
 VANISHED = 1e-2
 FADING = 1e-1
 EXPLODED = 1e3
+# A hundred Pre-norm layers differ up to about 40 times across depth, twelve up to about 10.
+UNEVEN = 30
 
-State = Literal["healthy", "fading", "vanished", "exploding", "nonfinite", "silent"]
+State = Literal["healthy", "uneven", "fading", "vanished", "exploding", "nonfinite", "silent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +55,4 @@ def classify(stream_grad: ArrayLike, nonfinite: bool = False) -> Flow:
         return Flow("fading", ratio, spread)
     if ratio > EXPLODED:
         return Flow("exploding", ratio, spread)
-    return Flow("healthy", ratio, spread)
+    return Flow("uneven" if spread > UNEVEN else "healthy", ratio, spread)

@@ -19,16 +19,17 @@ FIRST_STEPS = 50
 class Verdict:
     """What happened up to one step.
 
-    `since` is the step at which the present state began (None if unknown), `site` the index of the site
-    where a non-finite value came first, `direction` forward, backward, update or loss; `recovered` the step
-    at which a vanished gradient came back; `by_first_steps` whether the first step was even and the collapse
-    came within the first optimizer steps.
+    `since` is the step at which the present collapse began, `first` that of the first one (None: none);
+    `site` the index of the site where a non-finite value came first, `direction` forward, backward, update or
+    loss; `recovered` the step at which a vanished gradient came back; `by_first_steps` whether the first step
+    was even and the first collapse came within the first optimizer steps.
     """
 
     state: State
     ratio: float
     spread: float
     since: int | None = None
+    first: int | None = None
     site: int | None = None
     direction: str = ""
     recovered: int | None = None
@@ -45,10 +46,10 @@ def judge(flow: Flow, step: int, events: Sequence[Event], first_ratio: float) ->
     early = 1 / EVEN <= first_ratio <= EVEN and first is not None and 0 < first <= FIRST_STEPS
     for event in past:
         if event.kind == NONFINITE:
-            return Verdict("nonfinite", flow.ratio, flow.spread, event.step, event.site, event.text, None, early)
+            return Verdict("nonfinite", flow.ratio, flow.spread, event.step, first, event.site, event.text)
     turns = [event for event in past if event.kind in (VANISH, RECOVER)]
     since = turns[-1].step if turns and turns[-1].kind == VANISH else None
     recovered = turns[-1].step if turns and turns[-1].kind == RECOVER else None
     if flow.state != "vanished":
         since = None
-    return Verdict(flow.state, flow.ratio, flow.spread, since, None, "", recovered, early)
+    return Verdict(flow.state, flow.ratio, flow.spread, since, first, None, "", recovered, early)

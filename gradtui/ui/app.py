@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from rich.text import Text
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding
+from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.widgets import Static
@@ -119,8 +120,8 @@ class GradtuiApp(App[int]):
         progress = paths.quiz_progress(self.data)
         self._lab_screen = LabScreen(self.lab, self.words, "shade" if few_colors else "color", progress)
         self.push_screen(self._lab_screen)
-        for notice in opened.notices:
-            self.notify(notice, severity="warning", markup=False, timeout=10)
+        if opened.notices:
+            self.notify("\n".join(opened.notices), severity="warning", markup=False, timeout=10)
 
     def ensure_engine(self, then: Callable[[], None]) -> None:
         """Do `then` as soon as there is an engine; start one if there is none."""
@@ -219,6 +220,11 @@ class GradtuiApp(App[int]):
             self.notify(sentence, severity="error", markup=False)
             return
         self.notify(self.words("notice.saved", path=path), markup=False)
+
+    def action_command_palette(self) -> None:
+        """Textual's palette, asking in the language of the screen."""
+        if self.use_command_palette and not CommandPalette.is_open(self):
+            self.push_screen(CommandPalette(id="--command-palette", placeholder=self.words("help.palette")))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The command palette, from the action table."""

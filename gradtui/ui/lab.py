@@ -16,7 +16,8 @@ from gradtui.ui.lanes import LaneView
 
 # Okabe and Ito's colours, which stay apart for every kind of colour vision; the marks do so without colour.
 COLORS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#8c9eff", "#b0b0b0")
-MARKS = ("●", "▲", "■", "◆", "▼", "★", "○", "△")
+# Eleven marks to eight colours: eighty-eight presets before a pair comes again.
+MARKS = ("●", "▲", "■", "◆", "▼", "★", "○", "△", "□", "◇", "▽")
 
 MORE_STEPS = 100
 REORDER_SECONDS = 2.0
@@ -40,6 +41,7 @@ class Lab:
     pins: list[str] = field(default_factory=list)
     cursor: int | None = None
     slots: int = 0
+    _before_square: tuple[str, list[str]] | None = None
     _order: list[str] = field(default_factory=list)
     _ordered_at: float = 0.0
 
@@ -121,6 +123,24 @@ class Lab:
         corners = [(norm, topology) for norm in ("layernorm", "rmsnorm") for topology in ("post", "pre")]
         return [found[corner] for corner in corners] if all(c in found for c in corners) else []
 
+    def toggle_square(self) -> bool | None:
+        """Overlay the four presets of `square`, or take them away and put back what was there before.
+
+        None if they are not all there, else whether they are overlaid now.
+        """
+        corners = self.square()
+        if not corners:
+            return None
+        if self._before_square is not None:
+            focus, pins = self._before_square
+            self._before_square = None
+            self.show(focus, pins)
+            return False
+        self._before_square = (self.focus, list(self.pins))
+        focus = self.focus if self.focus in corners else corners[0]
+        self.show(focus, [*self.pins, *(name for name in corners if name not in self.pins)])
+        return True
+
     def restart(self, seed: int | None = None) -> None:
         """Begin the focused preset again in a new run file, with the same seed or another."""
         lane = self.focused
@@ -153,11 +173,11 @@ class Lab:
         self._send(protocol.More(lane.id, MORE_STEPS))
         return True
 
-    def scale_lr(self, factor: float) -> float:
-        """Multiply the focused lane's learning rate; returns the scale from now on."""
+    def scale_lr(self, factor: float) -> float | None:
+        """Multiply the focused lane's learning rate; returns the scale, None if the lane has no next step."""
         lane = self.focused
-        if lane is None:
-            return 1.0
+        if lane is None or lane.state in (*protocol.RESTING, "idle"):
+            return None
         lane.lr_scale *= factor
         self._send(protocol.SetLr(lane.id, lane.lr_scale))
         return lane.lr_scale

@@ -18,6 +18,7 @@ from gradtui.runs.schema import METRICS, Event
 
 State = LaneState | str
 
+LOSS_STEPS = 10  # a batch is small and its loss noisy: what is shown is the mean of so many
 SPARK_ROWS = 8  # at least so many rows of loss for the list's sparkline
 
 
@@ -115,7 +116,9 @@ class LaneView:
             self.first_ratio = ratio_of(reader, first) if first else float("nan")
         snapshot = reader.frame(reader.last_step)
         self.flow = flow_of(reader, snapshot) if snapshot else None
-        self.last_loss = snapshot.frame.loss if snapshot else None
+        recent = reader.loss_window(reader.last_step + 1 - LOSS_STEPS, reader.last_step + 1, LOSS_STEPS)
+        known = recent.mean[~np.isnan(recent.mean) | recent.nonfinite]
+        self.last_loss = float(np.where(recent.nonfinite.any(), np.nan, known.mean())) if known.size else None
         self.spark = list(reader.loss_window(0, reader.last_step + 1, SPARK_ROWS).mean)
 
     def snapshot(self, cursor: int | None) -> Snapshot | None:

@@ -39,7 +39,11 @@ def launch_lab(directories: Sequence[Path], *, language: str | None, device: str
         lab = Lab.of_presets(library, engine, paths.run_directory(data), device)
         lab.pins = list(lab.lanes)[1:2]  # the second preset beside the first: the lesson's comparison
         notices = [app.words("notice.temporary", reason=reason, path=data)] if reason else []
-        return Opened(lab, engine, [*notices, *map(str, library.errors)])
+        if library.errors:
+            count = len(library.errors) - 1
+            more = f" ({app.words('list.more', count=count)})" if count else ""
+            notices.append(f"{library.errors[0]}{more}")
+        return Opened(lab, engine, notices)
 
     return _run(GradtuiApp(open_lab, language=language, data=data))
 

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from rich.cells import cell_len
 
-from gradtui.charts.heatmap import Mode, render_heatmap, sparkline
+from gradtui.charts.heatmap import BLOCKS, Mode, render_heatmap
 from gradtui.charts.render import render_chart
 from gradtui.charts.scale import format_number, format_step
 from gradtui.charts.spec import Chart, HeatMap, Lines, Series, Span, Ticks
 from gradtui.ui.i18n import Words
-from gradtui.ui.lanes import LaneView
+from gradtui.ui.lanes import LOSS_STEPS, LaneView
 from gradtui.ui.widgets.chart import Painter
 
 LEAST_STEPS = 20
@@ -31,7 +31,8 @@ def depth_painter(
             continue
         deepest = max(deepest, float(curve.x.max(initial=0)))
         snapshot = lane.snapshot(cursor)
-        step = f" · {snapshot.frame.step}" if snapshot and len(lanes) > 1 else ""
+        # Two curves have room for their steps in the legend, more only for their names.
+        step = f" · {snapshot.frame.step}" if snapshot and len(lanes) == 2 else ""
         series.append(Series(lane.name(words.language) + step, curve.x, curve.y, lane.color, lane.mark))
     chart = Chart(
         tuple(series),
@@ -140,7 +141,7 @@ def loss_painter(
     axis = StepAxis.of(lanes, log_steps)
 
     def paint(width: int, height: int) -> Lines:
-        series = [_loss_series(lane, axis, width, words, alone=len(lanes) == 1) for lane in lanes]
+        series = [_loss_series(lane, axis, width, words, with_loss=len(lanes) == 2) for lane in lanes]
         chart = Chart(
             tuple(one for one in series if one is not None),
             x_limits=axis.limits,
@@ -157,22 +158,28 @@ def loss_painter(
     return paint
 
 
-def _loss_series(lane: LaneView, axis: StepAxis, width: int, words: Words, alone: bool) -> Series | None:
+def _loss_series(lane: LaneView, axis: StepAxis, width: int, words: Words, with_loss: bool) -> Series | None:
     window = lane.losses(width)
     if window is None:
         return None
-    y = np.where(window.nonfinite, np.nan, window.mean)
-    there = window.nonfinite | ~np.isnan(y)  # a step without a loss is a gap, a NaN is a mark
-    loss = "" if alone or lane.last_loss is None else f" {format_loss(lane.last_loss)}"
-    return Series(
-        lane.name(words.language) + loss,
-        axis.x(window.steps[there]),
-        y[there],
-        lane.color,
-        lane.mark,
-        low=window.low[there],
-        high=window.high[there],
-    )
+    there = window.nonfinite | ~np.isnan(window.mean)  # a step without a loss is a gap, a NaN is a mark
+    steps, y = window.steps[there], window.mean[there]
+    # Buckets of sixteen steps are smooth as they are.
+    if len(steps) < 2 or steps[1] - steps[0] < LOSS_STEPS:
+        y = trailing_mean(y, LOSS_STEPS)
+    loss = "" if not with_loss or lane.last_loss is None else f" {format_loss(lane.last_loss)}"
+    y = np.where(window.nonfinite[there], np.nan, y)
+    return Series(lane.name(words.language) + loss, axis.x(steps), y, lane.color, lane.mark)
+
+
+def trailing_mean(values: np.ndarray, count: int) -> np.ndarray:
+    """The mean of each value and up to `count` − 1 before it, those that are not finite left out."""
+    known = np.isfinite(values)
+    sums = np.cumsum(np.concatenate([[0.0], np.where(known, values, 0.0)]))
+    counts = np.cumsum(np.concatenate([[0], known]))
+    start = np.maximum(np.arange(len(values)) + 1 - count, 0)
+    with np.errstate(all="ignore"):
+        return np.asarray((sums[1:] - sums[start]) / (counts[1:] - counts[start]))
 
 
 def _rate_line(lane: LaneView, width: int, axis: StepAxis, words: Words) -> list[Span] | None:
@@ -186,7 +193,10 @@ def _rate_line(lane: LaneView, width: int, axis: StepAxis, words: Words) -> list
         return None
     cells = np.linspace(*axis.limits, room)
     rates = np.interp(cells[cells <= axis.x(lane.last_step)], axis.x(window.steps), window.lr)
-    return [Span(name, dim=True), Span(sparkline(rates, len(rates)).ljust(room), lane.color, dim=True)]
+    # From zero: half the height is half the rate.
+    peak = max(float(np.nanmax(window.lr)), 1e-300)
+    line = "".join(BLOCKS[min(len(BLOCKS) - 1, int(rate / peak * len(BLOCKS)))] for rate in rates)
+    return [Span(name, dim=True), Span(line.ljust(room), lane.color, dim=True)]
 
 
 def format_loss(loss: float) -> str:

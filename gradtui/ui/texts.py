@@ -8,8 +8,15 @@ from gradtui.charts.scale import format_number
 from gradtui.ui.i18n import Words
 from gradtui.ui.lab import Lab
 from gradtui.ui.lanes import LaneView
-from gradtui.ui.widgets.lines import spread
-from gradtui.ui.wording import STATE_COLORS, STATE_MARKS, join, traits, verdict_in_words
+from gradtui.ui.widgets.lines import fold, spread
+from gradtui.ui.wording import (
+    STATE_COLORS,
+    STATE_MARKS,
+    join,
+    traits,
+    verdict_in_short,
+    verdict_in_words,
+)
 
 
 def header(lab: Lab, words: Words, width: int) -> Text:
@@ -23,7 +30,9 @@ def header(lab: Lab, words: Words, width: int) -> Text:
         left.append(f"  {traits(lane.preset, words)}", "dim")
     facts = lane.reader.facts if lane.reader else {}
     parts = [str(facts.get("device", "")), words("header.seed", seed=lane.seed)]
-    if lane.last_step >= 0:
+    if lane.state == "done":
+        parts.append(words("header.done", steps=lane.last_step + 1))
+    elif lane.last_step >= 0:
         parts.append(words("header.step", step=lane.last_step, steps=lane.steps or "?"))
     if lane.state == "running" and lane.seconds > 0:
         rate = 1 / lane.seconds
@@ -35,18 +44,22 @@ def header(lab: Lab, words: Words, width: int) -> Text:
     else:
         live = lane.state == "running"
         text = words("header.live") if live else words(f"state.{lane.state}")
-        right.append(f"{'●' if live else '○'} {text} ", "#009e73" if live else "dim")
+        right.append(f"{'» ' if live else ''}{text} ", "#009e73" if live else "dim")
     return spread(left, right, width)
 
 
-def verdicts(lab: Lab, words: Words) -> Text:
-    """A sentence or two for every lane on the charts; the first word goes to a lane in trouble."""
-    text = Text()
+def verdicts(lab: Lab, words: Words, width: int) -> Text:
+    """The focused lane's verdict in full, those it is compared with in short; trouble of any in full."""
+    text, short = Text(), Text()
     for lane in lab.shown:
         verdict = lane.verdict(lab.cursor)
-        if lane is not lab.focused and verdict is None and not lane.in_trouble:
-            continue
         state = verdict.state if verdict else None
+        name = f"{lane.mark} {lane.name(words.language)}: "
+        if lane is not lab.focused and not lane.in_trouble:
+            short.append("   " if short.plain else "")
+            short.append(name, f"bold {lane.color}")
+            short.append(verdict_in_short(verdict, words), STATE_COLORS[state] if state else "dim")
+            continue
         text.append("\n" if text.plain else "")
         text.append(f"{STATE_MARKS[state] if state else '·'} ", STATE_COLORS[state] if state else "dim")
         text.append(f"{lane.name(words.language)}: ", f"bold {lane.color}")
@@ -54,7 +67,9 @@ def verdicts(lab: Lab, words: Words) -> Text:
         trouble = emptiness(lab, lane, words) if verdict is None or lane.in_trouble else ""
         sentence = "" if verdict is None else verdict_in_words(verdict, sites, words)
         text.append(join(words, trouble, sentence))
-    return text
+    if short.plain:
+        text.append("\n").append_text(short)
+    return fold(text, width)
 
 
 def emptiness(lab: Lab, lane: LaneView | None, words: Words) -> str:

@@ -14,16 +14,19 @@ from gradtui.runs.schema import Site
 from gradtui.ui.i18n import Words
 from gradtui.zoo import registry
 
+# None of these is among the marks that tell curves apart.
 STATE_MARKS = {
-    "healthy": "●",
-    "fading": "◐",
-    "vanished": "▼",
-    "exploding": "▲",
+    "healthy": "✓",
+    "uneven": "≠",
+    "fading": "↘",
+    "vanished": "↓",
+    "exploding": "↑",
     "nonfinite": "✕",
     "silent": "·",
 }
 STATE_COLORS = {
     "healthy": "#009e73",
+    "uneven": "#e69f00",
     "fading": "#e69f00",
     "vanished": "#d55e00",
     "exploding": "#d55e00",
@@ -50,12 +53,38 @@ def verdict_in_words(verdict: Verdict | None, sites: Sequence[Site], words: Word
         direction = words(f"direction.{verdict.direction or 'forward'}")
         return words("verdict.nonfinite", since=verdict.since, site=site, direction=direction)
     if verdict.state == "vanished":
-        key = "verdict.vanished_now" if verdict.since is None else "verdict.vanished"
-        sentence = words(key, ratio=ratio, since=verdict.since)
+        key = "now" if verdict.since is None else "since" if verdict.since == verdict.first else "again"
+        sentence = words(f"verdict.vanished_{key}", ratio=ratio, since=verdict.since, first=verdict.first)
         return join(words, sentence, words("verdict.first_steps") if verdict.by_first_steps else "")
-    sentence = words(f"verdict.{verdict.state}", ratio=ratio, spread=format_number(verdict.spread))
+    sentence = words(
+        f"verdict.{verdict.state}",
+        ratio=ratio,
+        spread=format_number(verdict.spread),
+        layer0=_layer0(verdict, words),
+    )
     back = verdict.recovered is not None
     return join(words, sentence, words("verdict.recovered", recovered=verdict.recovered) if back else "")
+
+
+def _layer0(verdict: Verdict, words: Words) -> str:
+    """What layer 0 gets, without saying the same number twice."""
+    if np.isclose(verdict.ratio, verdict.spread, rtol=0.02):
+        return words("verdict.layer0_most")
+    if np.isclose(verdict.ratio * verdict.spread, 1, rtol=0.02):
+        return words("verdict.layer0_least")
+    return words("verdict.layer0", ratio=format_number(verdict.ratio))
+
+
+def verdict_in_short(verdict: Verdict | None, words: Words) -> str:
+    """The verdict in a few characters, for a lane that is only compared with."""
+    if verdict is None:
+        return "…"
+    mark = STATE_MARKS[verdict.state]
+    if verdict.state == "nonfinite":
+        return f"{mark} {words('verdict.short_since', since=verdict.since)}"
+    if verdict.since is not None:
+        return f"{mark} {format_number(verdict.ratio)} {words('verdict.short_since', since=verdict.since)}"
+    return f"{mark} {format_number(verdict.ratio)}×"
 
 
 def join(words: Words, *sentences: str) -> str:
@@ -77,6 +106,7 @@ def traits(preset: Preset, words: Words) -> str:
     warmup = words("header.warmup", steps=training.warmup) if training.warmup else words("header.no_warmup")
     parts = [
         registry.NORMS[model.norm].title,
+        registry.FEEDFORWARDS[model.feedforward].title,
         words("header.layers", count=model.layers),
         f"d={model.width}",
         warmup,

@@ -32,14 +32,14 @@ async def test_a_collapse_is_drawn_and_said_in_words(bench: Bench) -> None:
         await until(pilot, lambda: bench.engine.sent(protocol.Start))
         bench.collapse("post-ln")
         bench.record("pre-ln", *[make_frame(bench.sites, step, ratio=2.0) for step in range(20)])
-        await until(pilot, lambda: "vanished" in bench.text() and "Healthy" in bench.text())
+        await until(pilot, lambda: "vanished" in bench.text() and "✓ 2×" in bench.text())
         text = bench.text()
         assert "Layer 0 gets 2e-4 of the last layer's gradient since step 14: vanished." in text
-        assert "the first optimizer steps did" in text
-        assert "Healthy: within 2×" in text
+        assert "the first optimizer steps began" in text
+        assert "▲ Pre-LN: ✓ 2×" in text  # what it is compared with, in short
         for title in ("‖∂L/∂x‖ by layer", "activation RMS by layer", "when: layer × step", "loss over steps"):
             assert title in text
-        assert "▼2e-4" in text  # the list's verdict mark
+        assert "↓2e-4" in text  # the list's verdict mark
         assert "x ← N(x + f(x))" in text  # the topology
 
 
@@ -65,7 +65,7 @@ async def test_a_digit_switches_starts_and_paints_the_preset(bench: Bench) -> No
         assert bench.lab.focus == "post-rms"
         [start] = [c for c in bench.engine.sent(protocol.Start) if c.lane == "post-rms"]  # type: ignore[attr-defined]
         bench.record("post-rms", make_frame(bench.sites, 0))
-        await until(pilot, lambda: "Post-RMSNorm  RMSNorm · 4 layers" in bench.text())
+        await until(pilot, lambda: "Post-RMSNorm  RMSNorm · ReLU · 4 layers" in bench.text())
         await pilot.press("1", "3")
         await until(pilot, lambda: "step 0/400" in bench.text())
         assert [c for c in bench.engine.sent(protocol.Start) if c.lane == "post-rms"] == [start]  # type: ignore[attr-defined]
@@ -79,9 +79,10 @@ async def test_a_pinned_preset_stays_on_the_charts_with_a_legend(bench: Bench) -
         bench.collapse("post-ln")
         await pilot.press("p", "4")
         bench.record("pre-rms", make_frame(bench.sites, 0))
-        await until(pilot, lambda: "◆ Pre-RMSNorm · 0" in bench.text() and "● Post-LN · 19" in bench.text())
+        await until(pilot, lambda: "● Post-LN  ▲" in bench.text() or "● Post-LN: ↓" in bench.text())
+        assert "◆ Pre-RMSNorm" in bench.text()
         await pilot.press("1", "p", "4")
-        await until(pilot, lambda: "● Post-LN · 19" not in bench.text())
+        await until(pilot, lambda: "● Post-LN: ↓" not in bench.text())
 
 
 async def test_one_key_overlays_norms_and_topologies(bench: Bench) -> None:
@@ -93,8 +94,8 @@ async def test_one_key_overlays_norms_and_topologies(bench: Bench) -> None:
         for lane in started:
             bench.record(lane, make_frame(bench.sites, 0))
         await until(pilot, lambda: all(f"{mark} P" in bench.text() for mark in "●▲■◆"))
-        await pilot.press("g")
-        assert bench.lab.pins == []
+        await pilot.press("g")  # and back to what there was before
+        assert (bench.lab.focus, bench.lab.pins) == ("post-ln", ["pre-ln"])
 
 
 async def test_m_cycles_the_metrics_and_y_the_scale(bench: Bench) -> None:
@@ -117,7 +118,7 @@ async def test_space_n_r_and_the_learning_rate_reach_the_engine(bench: Bench) ->
         await pilot.press("space")
         assert bench.engine.sent(protocol.Pause) == [protocol.Pause("post-ln")]
         bench.tell("post-ln", "paused")
-        await until(pilot, lambda: "○ paused" in bench.text())
+        await until(pilot, lambda: " paused " in bench.text())
         await pilot.press("n", "space", "plus", "less_than_sign")
         assert bench.engine.sent(protocol.Step) == [protocol.Step("post-ln")]
         assert bench.engine.sent(protocol.Resume) == [protocol.Resume("post-ln")]
@@ -144,7 +145,7 @@ async def test_brackets_travel_through_history_and_0_comes_back(bench: Bench) ->
         await pilot.press("right_square_bracket")
         await until(pilot, lambda: "step 9, history" in bench.text())
         await pilot.press("0")
-        await until(pilot, lambda: "● live" in bench.text())
+        await until(pilot, lambda: "» live" in bench.text())
         await pilot.press("right_square_bracket")
         await until(pilot, lambda: "no step beyond" in bench.text())
 

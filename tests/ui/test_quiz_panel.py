@@ -116,14 +116,15 @@ async def test_all_five_questions_come_round_in_both_languages(lab: Bench) -> No
         await pilot.press("t")
         await until(pilot, lambda: QUESTION in lab.text())
         seen = set()
+        await pilot.press("escape")
         for _ in range(5):
             question = lab.screen.query_one(QuizPanel).question
             assert question is not None
             seen.add(question.id)
             await until(pilot, lambda q=question: q.question.get("zh")[:8] in lab.text())
-            await pilot.press("escape", "right_square_bracket")
+            await pilot.press("right_square_bracket")
         assert seen == {"q1", "q2", "q3", "q4", "q5"}
-        await pilot.press("escape", "L")
+        await pilot.press("L")
         await until(pilot, lambda: "先自己答" in lab.text())
 
 
@@ -145,7 +146,29 @@ async def test_a_corrupt_progress_file_is_said_and_left_alone(lab: Bench) -> Non
     async with lab.app.run_test(size=(140, 44), notifications=True) as pilot:
         await until(pilot, lambda: lab.engine.sent(protocol.Start))
         await pilot.press("t")
-        await until(pilot, lambda: "cannot keep its progress" in lab.text() and QUESTION in lab.text())
+        await until(pilot, lambda: "cannot keep its progress" in lab.text())
+        await until(pilot, lambda: QUESTION in lab.text())
         await pilot.press("x", "ctrl+r", "2")
         await until(pilot, lambda: "Comes back" in lab.text())
     assert path.read_bytes() == before
+
+
+async def test_turning_the_pages_never_types_into_an_answer(lab: Bench) -> None:
+    async with lab.app.run_test(size=(140, 44)) as pilot:
+        await until(pilot, lambda: lab.engine.sent(protocol.Start))
+        await pilot.press("t", "escape", *["right_square_bracket"] * 3, *["left_square_bracket"] * 2)
+        assert lab.screen.query_one("#quiz-answer", TextArea).text == ""
+        await pilot.press("enter", "a", "b")
+        assert lab.screen.query_one("#quiz-answer", TextArea).text == "ab"
+
+
+async def test_the_footer_lists_the_keys_of_where_the_keys_go(lab: Bench) -> None:
+    async with lab.app.run_test(size=(140, 44)) as pilot:
+        await until(pilot, lambda: lab.engine.sent(protocol.Start))
+        await until(pilot, lambda: "1-9 preset" in lab.text().splitlines()[-1])
+        await pilot.press("t")
+        await until(pilot, lambda: "leave the text" in lab.text().splitlines()[-1])
+        await pilot.press("escape")
+        await until(pilot, lambda: "1–4 grade" in lab.text().splitlines()[-1])
+        await pilot.press("escape")
+        await until(pilot, lambda: "1-9 preset" in lab.text().splitlines()[-1])

@@ -55,7 +55,7 @@ async def test_the_picture_in_the_readme_is_current(tmp_path: Path) -> None:
         await until(pilot, lambda: lab.engine.sent(protocol.Start))
         for name in ("post-ln", "pre-ln"):
             replay(lab, name)
-        await until(pilot, lambda: "vanished" in lab.text() and "Healthy" in lab.text())
+        await until(pilot, lambda: "vanished" in lab.text() and "✓" in lab.text())
         lab.screen.mode = "color"
         lab.screen.react()
         await pilot.pause(0.3)

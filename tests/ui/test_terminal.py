@@ -223,7 +223,7 @@ def test_a_resize_storm_while_streaming_ends_where_it_began(tmux: Tmux) -> None:
 def test_without_colour_marks_and_shades_carry_the_meaning(tmux: Tmux) -> None:
     tmux.start(NO_COLOR="1")
     tmux.until_data()
-    tmux.until("▼")
+    tmux.until("↓")
     tmux.until("·░▒▓█")
     # Greys only: red, green and blue of every colour are the same.
     styled = tmux.tmux("capture-pane", "-e", "-p")
@@ -289,7 +289,7 @@ def test_watch_follows_a_run_that_another_process_records(tmux: Tmux, tmp_path: 
     try:
         wait(lambda: out.exists() and last_step(out) >= 2)
         tmux.start(f"{GRADTUI} watch {out}")
-        tmux.until("● live")
+        tmux.until("» live")
         here = last_step(out)
         wait(lambda: f"step {here + 5}" in tmux.screen() or last_step(out) > here + 20)
         process.kill()

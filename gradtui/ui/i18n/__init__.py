@@ -31,7 +31,7 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> list[tuple[str, str]]:
 
 
 class Words:
-    """Sentences in one language: `words("state.running")`, `words("at", step=3)`."""
+    """Sentences in one language: `words("state.running")`, with `step=3` where it has a blank."""
 
     def __init__(self, language: str) -> None:
         self.language = language

@@ -35,6 +35,6 @@ class HelpScreen(ModalScreen[None]):
             text.append(f"{action.key}{' ' * (10 - cell_len(action.key))}", "bold #56b4e9")
             text.append(f"{action.describe(words.language)}\n")
         text.append(f"\n{words('help.reading')}\n", "bold")
-        text.append(f"{words('help.marks')}\n{words('help.collapse')}\n")
+        text.append("\n".join(words(f"help.{part}") for part in ("marks", "row", "collapse")) + "\n")
         text.append(words("help.where", path=self._runs), "dim")
         return text

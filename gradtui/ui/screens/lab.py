@@ -25,7 +25,7 @@ from gradtui.ui.lab import Lab
 from gradtui.ui.layout import LEAST_HEIGHT, LEAST_WIDTH, PANES, Layout, arrange
 from gradtui.ui.screens.help import HelpScreen
 from gradtui.ui.widgets.chart import ChartPane
-from gradtui.ui.widgets.lines import TextLine, footer_text
+from gradtui.ui.widgets.lines import TextLine, fold, footer_text
 from gradtui.ui.widgets.presets import PresetList, bar_text
 from gradtui.ui.widgets.quiz import QuizPanel
 from gradtui.ui.widgets.topology import sketch
@@ -65,6 +65,7 @@ class LabScreen(Screen[None]):
             with Vertical(id="side"):
                 yield Input(id="filter", compact=True)
                 yield PresetList(id="presets")
+                yield TextLine(id="about")
                 yield TextLine(id="topology")
             with Grid(id="charts"):
                 for pane in PANES:
@@ -102,6 +103,10 @@ class LabScreen(Screen[None]):
         if self.lab.poll():
             self._dirty = True
 
+    def on_descendant_focus(self) -> None:
+        """The footer depends on where the keys go."""
+        self.react()
+
     def on_resize(self, _event: Resize) -> None:
         self._rearrange()
 
@@ -115,7 +120,7 @@ class LabScreen(Screen[None]):
             ("header", layout.fits),
             ("bar", layout.bar),
             ("body", layout.fits),
-            ("verdict", layout.fits),
+            ("verdict", bool(layout.panes)),
             ("footer", layout.fits),
             ("side", layout.side),
             ("charts", bool(layout.panes)),
@@ -163,9 +168,16 @@ class LabScreen(Screen[None]):
         words, width = self.words, self.size.width
         self.query_one("#header", TextLine).show(texts.header(self.lab, words, width))
         self.query_one("#bar", TextLine).show(bar_text(self.lab, words, width))
-        self.query_one("#verdict", TextLine).show(texts.verdicts(self.lab, words))
-        actions = applicable(self.lab.engine is not None)
-        self.query_one("#footer", TextLine).show(footer_text(actions, words.language, width))
+        self.query_one("#verdict", TextLine).show(texts.verdicts(self.lab, words, width - 2))
+        self.query_one("#footer", TextLine).show(self._footer(width))
+
+    def _footer(self, width: int) -> Text:
+        """The keys that do something where the keys go now."""
+        if self._in_quiz():
+            panel = self.query_one(QuizPanel)
+            key = "quiz.keys_text" if panel.in_text else "quiz.keys"
+            return Text(f" {self.words(key)}", "dim", no_wrap=True, overflow="ellipsis")
+        return footer_text(applicable(self.lab.engine is not None), self.words.language, width)
 
     def _paint_list(self) -> None:
         names = [name for name in self.lab.lanes if self._matches(name)]
@@ -177,8 +189,14 @@ class LabScreen(Screen[None]):
         topology = self.query_one("#topology", TextLine)
         topology.border_title = Text(self.words("topology.title"))
         topology.display = lane is not None and lane.preset is not None and self.size.height >= 30
+        about = self.query_one("#about", TextLine)
+        about.display = (
+            topology.display and bool(lane and lane.preset and lane.preset.about) and self.size.height >= 40
+        )
         if lane is not None and lane.preset is not None:
-            topology.show(sketch(lane.preset.model, self.words))
+            width = max(self.query_one("#side").size.width - 4, 8)
+            topology.show(fold(sketch(lane.preset.model, self.words), width))
+            about.show(fold(Text(lane.preset.summary(self.words.language), "dim"), width))
 
     def _matches(self, name: str) -> bool:
         lane = self.lab.lanes[name]
@@ -235,11 +253,14 @@ class LabScreen(Screen[None]):
     def select(self, name: str) -> None:
         """Focus a preset, start it if it never ran."""
         self.lab.select(name)
+        self._highlight(name)
+        self.react()
+
+    def _highlight(self, name: str) -> None:
         box = self.query_one("#presets", PresetList)
         for index in range(box.option_count):
             if box.get_option_at_index(index).id == name:
                 box.highlighted = index
-        self.react()
 
     @on(OptionList.OptionSelected, "#presets")
     def _chosen(self, event: OptionList.OptionSelected) -> None:
@@ -255,16 +276,13 @@ class LabScreen(Screen[None]):
             self._say(self.words(key, name=lane.name(self.words.language)))
 
     def action_square(self) -> None:
-        """Overlay LayerNorm/RMSNorm × Post/Pre, or take them away again."""
-        corners = self.lab.square()
-        if not corners:
+        """Overlay LayerNorm/RMSNorm × Post/Pre, or put back what was there before."""
+        overlaid = self.lab.toggle_square()
+        if overlaid is None:
             self._say(self.words("notice.no_square"), "warning")
-        elif set(corners) <= set(self.lab.pins):
-            self.lab.show(self.lab.focus, ())
         else:
-            focus = self.lab.focus if self.lab.focus in corners else corners[0]
-            self.lab.show(focus, corners)
-            self.select(focus)
+            self._highlight(self.lab.focus)
+        if overlaid:
             self._say(self.words("notice.square"))
         self.react()
 
@@ -341,7 +359,11 @@ class LabScreen(Screen[None]):
         """Multiply the focused preset's learning rate."""
 
         def scale() -> None:
-            self._say(self.words("notice.lr", scale=format_number(self.lab.scale_lr(factor))))
+            scale, lane = self.lab.scale_lr(factor), self.lab.focused
+            if scale is not None:
+                self._say(self.words("notice.lr", scale=format_number(scale)))
+            elif lane is not None:
+                self._say(self.words("notice.no_step", steps=lane.steps), "warning")
 
         self._control(scale)
 
@@ -481,4 +503,6 @@ class LabScreen(Screen[None]):
         self.app.push_screen(HelpScreen(actions, self.words, str(self.lab.runs)))
 
     def _say(self, sentence: str, severity: str = "information") -> None:
-        self.app.notify(sentence, severity=severity, markup=False)  # type: ignore[arg-type]
+        """One notice at a time: a key held down says its sentence once."""
+        self.app.clear_notifications()
+        self.app.notify(sentence, severity=severity, markup=False, timeout=3)  # type: ignore[arg-type]

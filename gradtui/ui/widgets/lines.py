@@ -27,6 +27,41 @@ class TextLine(Widget):
         return self._text
 
 
+# Never at the head of a line, in Chinese typography; never at its end.
+NOT_FIRST, NOT_LAST = frozenset("，。；：、？！）》」』”’%×"), frozenset("（《「『“‘")
+
+
+def fold(text: Text, width: int) -> Text:
+    """`text` in lines of at most `width` cells: between words, and between Chinese characters."""
+    plain, breaks = text.plain, []
+    start = room = 0  # of the line in hand: where it begins, how wide it is
+    best = -1  # where it could be broken
+    for at, character in enumerate(plain):
+        size = cell_len(character)
+        if character == "\n":
+            start, room, best = at + 1, 0, -1
+            continue
+        wide = size == 2 or (at > 0 and cell_len(plain[at - 1]) == 2)
+        before = plain[at - 1] if at else " "
+        if at > start and (before == " " or wide) and character not in NOT_FIRST and before not in NOT_LAST:
+            best = at
+        if room + size > width and character != " ":
+            cut = best if best > start else at
+            if cut > start:
+                breaks.append(cut)
+            start, best = cut, -1
+            room = cell_len(plain[cut:at])
+        room += size
+    lines = text.divide(breaks)
+    folded = Text(no_wrap=True)
+    for number, line in enumerate(lines):
+        line.rstrip()
+        folded.append_text(line)
+        if number < len(lines) - 1 and not line.plain.endswith("\n"):
+            folded.append("\n")
+    return folded
+
+
 def spread(left: Text, right: Text, width: int) -> Text:
     """`left` and `right` at the two ends of a line of `width` cells; the left is cut first."""
     room = width - right.cell_len

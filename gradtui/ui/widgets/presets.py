@@ -99,6 +99,6 @@ def bar_text(lab: Lab, words: Words, width: int) -> Text:
             text.append(f" ▶{number} {lane.name(words.language)} ", f"bold reverse {lane.color}")
         else:
             text.append(f" {'+' if name in lab.pins else ''}{number}", lane.color if name in lab.pins else "dim")
-        text.append(glyph or "○", color or "dim")
+        text.append(glyph or "–", color or "dim")
     text.truncate(width, overflow="ellipsis")
     return text

@@ -18,6 +18,7 @@ from gradtui.quiz.bank import Pack, Question, Show
 from gradtui.quiz.progress import Grade, Progress, ProgressError, utc_now
 from gradtui.quiz.words import due_in_words
 from gradtui.ui.i18n import LANGUAGES, Words
+from gradtui.ui.widgets.lines import fold
 
 T = TypeVar("T")
 
@@ -31,6 +32,7 @@ class QuizPanel(Vertical):
     BINDINGS = [
         Binding("ctrl+r", "reveal", show=False),
         Binding("escape", "leave_text", show=False),
+        Binding("enter", "write", show=False),
         *(Binding(str(grade.value), f"grade({grade.value})", show=False) for grade in GRADES),
         Binding("e", "show_me", show=False),
         Binding("right_square_bracket", "turn(1)", show=False),
@@ -79,13 +81,16 @@ class QuizPanel(Vertical):
         with Horizontal(id="quiz-more"):
             yield Button(id="quiz-show", compact=True)
             yield Button(id="quiz-next", compact=True)
-        yield Static(id="quiz-keys", markup=False)
 
     def on_mount(self) -> None:
         following = self._progress.next_question(self._keys) if self._keys else None
         if following is not None:
             self._index = self._keys.index(following)
         self._turn_to(self._index)
+
+    def on_resize(self) -> None:
+        """Texts are folded to the width."""
+        self._refresh_text()
 
     @property
     def question(self) -> Question | None:
@@ -184,6 +189,12 @@ class QuizPanel(Vertical):
         if self._questions:
             self.keep_draft()
             self._turn_to((self._index + by) % len(self._questions))
+            # Not into the text: the same key again is another question, not a letter.
+            self.query_one("#quiz-body").focus()
+
+    def action_write(self) -> None:
+        """Go to the answer."""
+        if not self._revealed:
             self.query_one("#quiz-answer").focus()
 
     def _guard(self, do: Callable[[], T]) -> T:
@@ -198,7 +209,7 @@ class QuizPanel(Vertical):
     def _refresh_text(self) -> None:
         words, question = self._words, self.question
         self.border_title = Text(words("quiz.title"))
-        head, keys = self.query_one("#quiz-head", Static), self.query_one("#quiz-keys", Static)
+        head = self.query_one("#quiz-head", Static)
         box = self.query_one("#quiz-answer", TextArea)
         for name in ("#quiz-answer", "#quiz-more"):
             self.query_one(name).display = question is not None
@@ -210,10 +221,10 @@ class QuizPanel(Vertical):
             return
         summary = self._progress.summary(self._keys)
         head.update(words("quiz.progress", seen=summary.total - summary.new, total=summary.total, due=summary.due))
-        keys.update(words("quiz.keys"))
         box.placeholder = words("quiz.placeholder")
-        self.query_one("#quiz-question", Static).update(self._question_text(question))
-        self.query_one("#quiz-explanation", Static).update(self._explanation_text(question))
+        width = max(self.size.width - 6, 20)
+        self.query_one("#quiz-question", Static).update(fold(self._question_text(question), width))
+        self.query_one("#quiz-explanation", Static).update(fold(self._explanation_text(question), width))
         self.query_one("#quiz-reveal", Button).label = Text(words("quiz.reveal"))
         for name in GRADES.values():
             self.query_one(f"#quiz-{name}", Button).label = Text(words(f"quiz.{name}"))
@@ -234,7 +245,7 @@ class QuizPanel(Vertical):
         text.append(question.question.get(mine) + "\n", "bold")
         text.append(question.question.get(other) + "\n", "dim")
         last = self._progress.last_answer(self._keys[self._index])
-        if last is not None:
+        if last is not None and not self._notice:
             grade = words(f"quiz.{GRADES[last.grade]}").split(" ", 1)[-1]
             ago = due_in_words(last.due - utc_now(), words.language)
             text.append(words("quiz.last", grade=grade, when=ago) + "\n", "italic")

@@ -1,0 +1,184 @@
+"""Words on the screen: verdicts, folding, footer, catalogues, saved pictures."""
+
+from __future__ import annotations
+
+import re
+import string
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_sites
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.text import Text
+
+from gradtui.analysis.verdict import Verdict
+from gradtui.presets import ModelConfig
+from gradtui.ui import i18n
+from gradtui.ui.actions import ACTIONS, applicable
+from gradtui.ui.i18n import LANGUAGES, Words, catalogue, system_language
+from gradtui.ui.lab import COLORS, MARKS
+from gradtui.ui.layout import PANES, arrange
+from gradtui.ui.painting import axis_end, trailing_mean
+from gradtui.ui.svg import with_cell_widths
+from gradtui.ui.widgets.lines import fold, footer_text
+from gradtui.ui.widgets.topology import SKETCHES, sketch
+from gradtui.ui.wording import STATE_COLORS, STATE_MARKS, verdict_in_words
+from gradtui.zoo import registry
+
+VANISHED = Verdict("vanished", 2e-4, 5000, since=14, first=14, by_first_steps=True)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "english", "chinese"),
+    [
+        (VANISHED, "Layer 0 gets 2e-4 of the last layer's gradient since step 14: vanished.", "自第 14 步起"),
+        (VANISHED, "the first optimizer steps began this, not the initialisation", "而不是初始化"),
+        (
+            Verdict("vanished", 2e-4, 5000, since=371, first=7),
+            "this time since step 371, first at step 7",
+            "最早在第 7 步",
+        ),
+        (Verdict("healthy", 4.7, 4.7), "Healthy: within 4.7× across depth; layer 0 gets the most.", "健康"),
+        (Verdict("healthy", 1.2, 4), "layer 0 gets 1.2× the last layer's", "末层的 1.2 倍"),
+        (Verdict("uneven", 10, 2452), "Uneven: the gradient differs 2452× across depth", "不均匀"),
+        (
+            Verdict("nonfinite", np.nan, np.nan, since=37, site=6, direction="forward"),
+            "Non-finite at step 37, first in layer 2 feed-forward (forward pass).",
+            "第 37 步出现非有限值，最先在第 2 层前馈（前向）",
+        ),
+        (Verdict("nonfinite", 1, 1, since=3, direction="loss"), "the loss itself", "损失本身"),
+        (Verdict("healthy", 0.5, 2, recovered=90), "came back at step 90", "在第 90 步恢复"),
+        (Verdict("exploding", 2e3, 2e3), "explodes towards the input", "爆炸"),
+        (Verdict("fading", 0.05, 20), "fading", "减弱"),
+        (Verdict("silent", np.nan, np.nan), "No gradient leaves the last layer", "没有梯度"),
+        (None, "No data yet", "还没有数据"),
+    ],
+)
+def test_a_verdict_is_said_in_both_languages(verdict: Verdict | None, english: str, chinese: str) -> None:
+    sites = make_sites(4)
+    assert english in verdict_in_words(verdict, sites, Words("en"))
+    assert chinese in verdict_in_words(verdict, sites, Words("zh"))
+
+
+def test_both_catalogues_have_the_same_keys_and_the_same_blanks() -> None:
+    english, chinese = catalogue("en"), catalogue("zh")
+    assert english.keys() == chinese.keys()
+    for key, sentence in english.items():
+        blanks = [
+            {name for _, name, _, _ in string.Formatter().parse(text) if name} for text in (sentence, chinese[key])
+        ]
+        assert blanks[0] == blanks[1], key
+
+
+def test_every_sentence_asked_for_exists() -> None:
+    source = "\n".join(path.read_text() for path in Path(i18n.__file__).parent.parent.rglob("*.py"))
+    asked = set(re.findall(r"words\(\s*\"([a-z0-9_.]+)\"", source, re.IGNORECASE))
+    assert len(asked) > 25
+    assert asked <= catalogue("en").keys()
+
+
+@pytest.mark.parametrize(
+    ("variables", "language"),
+    [
+        ({"LC_ALL": "zh_CN.UTF-8"}, "zh"),
+        ({"LC_ALL": "", "LANG": "zh_TW.UTF-8"}, "zh"),
+        ({"LC_ALL": "de_DE.UTF-8", "LANG": "zh_CN.UTF-8"}, "en"),
+        ({"LC_ALL": "C"}, "en"),
+    ],
+)
+def test_the_locale_chooses_the_language(
+    variables: dict[str, str], language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.setenv(name, variables.get(name, ""))
+    assert system_language() == language
+
+
+@given(st.text(alphabet="ab 中文，。（）\n·", max_size=60), st.integers(2, 20))
+def test_folding_fits_the_width_and_keeps_every_character(text: str, width: int) -> None:
+    folded = fold(Text(text), width).plain
+    assert all(cell_len(line) <= width for line in folded.split("\n"))
+    assert re.sub(r"\s", "", folded) == re.sub(r"\s", "", text)
+
+
+def test_chinese_breaks_between_characters_and_never_before_a_full_stop() -> None:
+    lines = fold(Text("▣ 收费站设在主干上：每个梯度都要付费。"), 20).plain.split("\n")
+    assert lines[0] == "▣ 收费站设在主干上："
+    assert not any(line[0] in "，。：" for line in lines)
+    assert fold(Text("the norm on the trunk"), 10).plain == "the norm\non the\ntrunk"
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 100, 140])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_footer_fits_and_always_tells_how_to_get_help_and_out(width: int, language: str) -> None:
+    text = footer_text(applicable(True), language, width)
+    assert text.cell_len <= width
+    for name in ("help", "quit"):
+        assert f" {ACTIONS[name].key} {ACTIONS[name].describe(language)}" in text.plain
+
+
+@pytest.mark.parametrize("topology", registry.TOPOLOGIES)
+@pytest.mark.parametrize("norm", registry.NORMS)
+def test_every_topology_is_drawn_with_its_norms_where_they_stand(topology: str, norm: str) -> None:
+    trunk, ramp = SKETCHES[topology]
+    assert cell_len(trunk) == cell_len(ramp)
+    drawn = sketch(ModelConfig(topology=topology, norm=norm), Words("en")).plain
+    lines = drawn.splitlines()
+    assert registry.TOPOLOGIES[topology].formula in drawn
+    assert ("▣" in drawn) == (norm != "none")
+    if norm != "none":
+        assert ("▣" in lines[1]) == (not registry.TOPOLOGIES[topology].norm_on_trunk)
+        # A final norm stands alone at the end of the trunk.
+        assert lines[0].endswith("▣▶") == registry.TOPOLOGIES[topology].final_norm
+
+
+def test_marks_of_states_are_not_marks_of_curves_and_all_states_have_one() -> None:
+    assert not set(STATE_MARKS.values()) & set(MARKS)
+    assert STATE_MARKS.keys() == STATE_COLORS.keys()
+    pairs = [(COLORS[n % len(COLORS)], MARKS[n % len(MARKS)]) for n in range(40)]
+    assert len(set(pairs)) == 40
+
+
+@given(st.integers(1, 300), st.integers(1, 100), st.sampled_from(PANES), st.booleans(), st.booleans())
+def test_every_size_has_a_layout_that_shows_the_active_pane(
+    width: int, height: int, active: str, zoomed: bool, quiz: bool
+) -> None:
+    layout = arrange(width, height, active=active, zoomed=zoomed, quiz=quiz)
+    assert layout.quiz <= width
+    assert (layout.quiz > 0) == (quiz and layout.fits)
+    if layout.fits:
+        assert layout.side != layout.bar
+        assert active in layout.panes or (quiz and layout.quiz == width)
+
+
+@given(st.integers(0, 100_000), st.integers(0, 5_000))
+def test_a_time_axis_holds_the_run_and_is_at_most_a_few_times_longer(last: int, steps: int) -> None:
+    end = axis_end(last, steps)
+    assert end >= last
+    assert end <= max(20, 3 * last + 3, steps)
+
+
+def test_the_loss_shown_is_the_mean_of_the_last_ten() -> None:
+    values = np.arange(30.0)
+    smooth = trailing_mean(values, 10)
+    assert smooth[0] == 0
+    assert smooth[3] == pytest.approx(1.5)
+    assert smooth[29] == pytest.approx(np.mean(values[20:]))
+    values[25] = np.nan
+    assert trailing_mean(values, 10)[29] == pytest.approx(np.nanmean(values[20:]))
+
+
+def test_a_saved_picture_gives_wide_characters_two_cells() -> None:
+    svg = '<text x="0" textLength="24.4" clip-path="url(#a)">中文</text><text textLength="36.6" >abc</text>'
+    fixed = with_cell_widths(svg)
+    assert 'textLength="48.8"' in fixed
+    assert 'textLength="36.6"' in fixed
+
+
+def test_the_catalogues_are_valid_toml() -> None:
+    for language in LANGUAGES:
+        tomllib.loads((Path(i18n.__file__).parent / f"{language}.toml").read_text(encoding="utf-8"))
