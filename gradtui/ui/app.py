@@ -223,7 +223,7 @@ class GradtuiApp(App[int]):
 
     def action_command_palette(self) -> None:
         """Textual's palette, asking in the language of the screen."""
-        if self.use_command_palette and not CommandPalette.is_open(self):
+        if self.use_command_palette and not CommandPalette.is_open(self):  # type: ignore[arg-type]
             self.push_screen(CommandPalette(id="--command-palette", placeholder=self.words("help.palette")))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:

@@ -45,7 +45,7 @@ def fold(text: Text, width: int) -> Text:
         before = plain[at - 1] if at else " "
         if at > start and (before == " " or wide) and character not in NOT_FIRST and before not in NOT_LAST:
             best = at
-        if room + size > width and character != " ":
+        while room + size > width and character != " " and room:
             cut = best if best > start else at
             if cut > start:
                 breaks.append(cut)
