@@ -33,33 +33,34 @@ NOT_FIRST, NOT_LAST = frozenset("，。；：、？！）》」』”’%×"), f
 
 def fold(text: Text, width: int) -> Text:
     """`text` in lines of at most `width` cells: between words, and between Chinese characters."""
-    plain, breaks = text.plain, []
+    lines = [
+        line
+        for paragraph in text.split("\n", allow_blank=True)
+        for line in paragraph.divide(_breaks(paragraph.plain, width))
+    ]
+    for line in lines:
+        line.rstrip()
+    folded = Text("\n", no_wrap=True).join(lines)
+    folded.no_wrap = True
+    return folded
+
+
+def _breaks(plain: str, width: int) -> list[int]:
+    """Where to break a paragraph: the offsets at which lines begin, the first one left out."""
+    breaks: list[int] = []
     start = room = 0  # of the line in hand: where it begins, how wide it is
     best = -1  # where it could be broken
     for at, character in enumerate(plain):
-        size = cell_len(character)
-        if character == "\n":
-            start, room, best = at + 1, 0, -1
-            continue
-        wide = size == 2 or (at > 0 and cell_len(plain[at - 1]) == 2)
-        before = plain[at - 1] if at else " "
+        size, before = cell_len(character), plain[at - 1] if at else " "
+        wide = size == 2 or cell_len(before) == 2
         if at > start and (before == " " or wide) and character not in NOT_FIRST and before not in NOT_LAST:
             best = at
-        while room + size > width and character != " " and room:
-            cut = best if best > start else at
-            if cut > start:
-                breaks.append(cut)
-            start, best = cut, -1
-            room = cell_len(plain[cut:at])
+        while room and room + size > width and character != " ":
+            start = best if best > start else at
+            breaks.append(start)
+            best, room = -1, cell_len(plain[start:at])
         room += size
-    lines = text.divide(breaks)
-    folded = Text(no_wrap=True)
-    for number, line in enumerate(lines):
-        line.rstrip()
-        folded.append_text(line)
-        if number < len(lines) - 1 and not line.plain.endswith("\n"):
-            folded.append("\n")
-    return folded
+    return breaks
 
 
 def spread(left: Text, right: Text, width: int) -> Text:
