@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 import time
@@ -11,12 +12,17 @@ import platformdirs
 
 from gradtui.runs import SUFFIX
 
+_numbers = itertools.count(1)
+
 
 def data_directory() -> Path:
     """Run files, quiz progress, screenshots: $GRADTUI_DATA_DIR, else the platform's data directory."""
     chosen = os.environ.get("GRADTUI_DATA_DIR")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        try:
+            return Path(chosen).expanduser().absolute()
+        except (OSError, RuntimeError):  # no such user, or no current directory: refused where it is used
+            return Path(chosen)
     return Path(platformdirs.user_data_dir("gradtui", appauthor=False))
 
 
@@ -43,14 +49,10 @@ def why_not_writable(directory: Path) -> str:
 
 
 def new_run_path(directory: Path, name: str, seed: int) -> Path:
-    """A run file that does not exist yet, named after preset, seed and time."""
+    """A name that no run file of this or any other process has, made of preset, seed and time."""
+    # The file itself is made later, by another process: only a number keeps two calls in a second apart.
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    for number in range(1000):
-        extra = f"-{number}" if number else ""
-        path = directory / f"{name}-s{seed}-{stamp}-{os.getpid()}{extra}{SUFFIX}"
-        if not path.exists():
-            return path
-    raise FileExistsError(directory)
+    return directory / f"{name[:80]}-s{seed}-{stamp}-{os.getpid()}-{next(_numbers)}{SUFFIX}"
 
 
 def run_directory(data: Path) -> Path:

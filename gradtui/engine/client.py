@@ -78,26 +78,35 @@ class EngineClient:
             return
         if process.stdin is not None:
             process.stdin.close()
-        for end in (None, process.terminate, process.kill):
-            if end is not None and process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    end()
-            try:
-                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+        # What is left of the family has had its time: a forkserver still loading torch, a lane deep in a step.
+        for _ in range(6):
+            if process.returncode is None or not self._family_lives():
                 break
-            except TimeoutError:
-                continue
+            await asyncio.sleep(0.05)
+        self.kill()
         if self._reader is not None:
             self._reader.cancel()
 
     def kill(self) -> None:
-        """End the supervisor's whole session at once, for when there is no time to wait."""
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(OSError):
-                if hasattr(os, "killpg"):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-                else:
-                    self._process.kill()
+        """End the supervisor and whatever it started at once, for when there is no time to wait."""
+        if self._process is None:
+            return
+        with contextlib.suppress(OSError):
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            elif self._process.returncode is None:
+                self._process.kill()
+
+    def _family_lives(self) -> bool:
+        if self._process is None or not hasattr(os, "killpg"):
+            return False
+        try:
+            os.killpg(self._process.pid, 0)
+        except OSError:
+            return False
+        return True
 
     async def _read(self) -> None:
         assert self._process is not None

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
@@ -45,14 +46,19 @@ def run_lane(conn: Connection, start: Start) -> None:
 
 
 class _Lane:
-    """The loop of a lane: obey, step, rest."""
+    """The loop of a lane: obey, step, rest.
+
+    `_trouble` is why the run file cannot be written (the disk is full, say). What was measured waits in memory;
+    the lane is paused until it is told to go on, and then tries again first.
+    """
 
     def __init__(self, conn: Connection, trainer: Trainer) -> None:
         self._conn, self._trainer = conn, trainer
         self._target = trainer.preset.training.steps
         self._go = self._stop = self._paused = False
         self._single = 0
-        self._reported: LaneState = "starting"
+        self._trouble = ""
+        self._reported: Report | None = None
 
     def on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
         """Somebody ends this process politely: record all that was measured first."""
@@ -61,7 +67,7 @@ class _Lane:
     def run(self) -> None:
         try:
             while not self._stop:
-                self._report(self._state())
+                self._settle()
                 if self._conn.poll(0 if self._may_step() else 0.25):
                     self._obey(self._conn.recv())
                 elif self._may_step():
@@ -82,11 +88,13 @@ class _Lane:
         return self._trainer.step_count >= self._target or self._trainer.diverged
 
     def _may_step(self) -> bool:
-        if self._finished():
+        if self._finished() or self._trouble:
             return False
         return self._single > 0 or (self._go and not self._paused)
 
     def _state(self) -> LaneState:
+        if self._trouble:
+            return "paused"
         if self._trainer.diverged:
             return "diverged"
         if self._finished():
@@ -96,36 +104,36 @@ class _Lane:
         return "running" if self._go else "waiting"
 
     def _step(self) -> None:
-        try:
-            self._trainer.step()
-        except RunError as error:
-            # The disk is full, say. What was measured waits in memory; resuming tries again.
-            self._paused, self._single = True, 0
-            self._report("paused", str(error))
-            return
         self._single = max(0, self._single - 1)
-        if self._paused and not self._single:
-            self._rest("paused")
+        if self._record(self._trainer.step) and self._paused and not self._single:
+            self._record(lambda: self._trainer.rest("paused"))
 
-    def _report(self, state: LaneState, reason: str = "") -> None:
-        if state == self._reported:
+    def _settle(self) -> None:
+        """Whenever the state has changed: bring the run file up to date, and say so."""
+        report = Report(self._state(), self._trouble)
+        if report == self._reported:
             return
-        self._reported = state
-        if not reason:
-            self._rest(state)
-        self._conn.send(Report(state, reason))
+        if not self._trouble:
+            status = "running" if report.state == "waiting" else report.state
+            reason = "the loss is not finite" if report.state == "diverged" else ""
+            self._record(lambda: self._trainer.rest(status, reason))
+            report = Report(self._state(), self._trouble)
+        self._reported = report
+        self._conn.send(report)
 
-    def _rest(self, state: LaneState) -> None:
-        """Bring the run file up to date whenever the state changes."""
-        reason = "the loss is not finite" if state == "diverged" else ""
+    def _record(self, do: Callable[[], object]) -> bool:
+        """Do something that writes to the run file; False, and in trouble, if that failed."""
         try:
-            self._trainer.rest("running" if state == "waiting" else state, reason)
+            do()
         except RunError as error:
-            self._paused = True
-            self._reported = "paused"
-            self._conn.send(Report("paused", str(error)))
+            self._trouble, self._paused, self._single = str(error), True, 0
+            return False
+        return True
 
     def _obey(self, order: Order) -> None:
+        if self._trouble and order.what in ("resume", "step", "more"):
+            # Try again; if it fails again, say so again.
+            self._trouble, self._reported = "", None
         match order.what:
             case "go":
                 self._go = True
@@ -140,7 +148,7 @@ class _Lane:
                 self._single += 1
             case "more":
                 self._target += int(order.value)
-                self._trainer.writer.set_facts(steps=self._target)
+                self._record(lambda: self._trainer.writer.set_facts(steps=self._target))
             case "lr":
                 self._trainer.set_lr_scale(order.value)
             case "stop":

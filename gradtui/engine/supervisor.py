@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import select
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -30,6 +32,8 @@ from gradtui.runs.writer import mark_ended
 
 # How long a lane may take to record what it has before it is killed.
 STOP_SECONDS = 1.0
+# Single steps that a lane has not heard of yet; more of them are a key held down.
+MOST_WAITING = 50
 PRELOAD = ["torch", "torch._dynamo", "gradtui.engine.preload"]
 
 
@@ -44,6 +48,7 @@ class LaneProcess:
     going: bool = False
     paused: bool = False
     kill_at: float | None = None
+    outbox: deque[Order] = field(default_factory=deque)
 
     @property
     def runnable(self) -> bool:
@@ -51,9 +56,22 @@ class LaneProcess:
         return self.state not in protocol.RESTING and not self.paused and self.kill_at is None
 
     def order(self, what: str, value: float = 0.0) -> None:
-        """Send an order; a lane that is gone is reported by its sentinel, not here."""
-        with contextlib.suppress(OSError):
-            self.conn.send(Order(what, value))  # type: ignore[arg-type]
+        """Give an order; it waits here while the lane is deep in a long step and its pipe is full."""
+        if what != "step" or len(self.outbox) < MOST_WAITING:
+            self.outbox.append(Order(what, value))  # type: ignore[arg-type]
+        self.send()
+
+    def send(self) -> None:
+        """Send what waits; a lane that is gone is reported by its sentinel, not here."""
+        with contextlib.suppress(OSError, ValueError):
+            while self.outbox and _has_room(self.conn):
+                self.conn.send(self.outbox[0])
+                self.outbox.popleft()
+
+
+def _has_room(conn: Connection) -> bool:
+    """A send would not block. Elsewhere than on POSIX that cannot be asked."""
+    return os.name != "posix" or bool(select.select([], [conn.fileno()], [], 0)[1])
 
 
 class Supervisor:
@@ -66,7 +84,7 @@ class Supervisor:
         self._lanes: dict[str, LaneProcess] = {}
         self._ending: list[LaneProcess] = []
         self._order: list[str] = []
-        self._quit = False
+        self._quit = self._starting = False
 
     def run(self) -> None:
         """Serve until the input ends or SIGTERM comes; then end every lane."""
@@ -75,7 +93,7 @@ class Supervisor:
         self._emit(protocol.Hello(os.getpid(), self._slots))
         self._warm_up()
         inbox, feeder = multiprocessing.Pipe(duplex=False)
-        threading.Thread(target=_feed, args=(self._commands, feeder), daemon=True).start()
+        threading.Thread(target=self._feed, args=(feeder,), daemon=True).start()
         while not self._quit:
             self._turn(inbox)
         self._end_all()
@@ -90,6 +108,20 @@ class Supervisor:
 
     def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
         self._quit = True
+
+    def _feed(self, feeder: Connection) -> None:
+        """Turn a blocking stream of lines into something `wait` can wait for.
+
+        When it ends, so does this process: soon, if a lane is just being started, which waits for torch to be
+        loaded and hears nothing; in any case after the time that lanes are given.
+        """
+        for line in self._commands:
+            feeder.send_bytes(line)
+        feeder.close()
+        time.sleep(STOP_SECONDS / 4)
+        if not self._starting:
+            time.sleep(STOP_SECONDS)
+        os._exit(0)
 
     def _turn(self, inbox: Connection) -> None:
         processes = [*self._lanes.values(), *self._ending]
@@ -106,6 +138,8 @@ class Supervisor:
                 self._bury(lane)
         self._kill_overdue()
         self._schedule()
+        for lane in processes:
+            lane.send()
 
     def _read_command(self, inbox: Connection) -> None:
         try:
@@ -133,7 +167,9 @@ class Supervisor:
         process = self._context.Process(
             target=enter_lane, args=(theirs, start), name=f"gradtui lane {start.lane}", daemon=True
         )
+        self._starting = True
         process.start()
+        self._starting = False
         theirs.close()
         lane = self._lanes[start.lane] = LaneProcess(start, process, ours)
         self._tell(lane)
@@ -179,9 +215,12 @@ class Supervisor:
             self._ending.remove(lane)
         if lane.state == "died":
             return
-        if lane.kill_at is not None and lane.process.exitcode == 0:
-            lane.state = "stopped"
-            reason = ""
+        if lane.kill_at is not None:
+            # By our own hand, also where it took a kill: it was still being built, or deep in a step.
+            lane.state, reason = "stopped", ""
+            if lane.process.exitcode != 0:
+                with contextlib.suppress(RunError):
+                    mark_ended(Path(lane.start.run), "stopped", "")
         else:
             lane.state, reason = "died", _why(lane.process.exitcode)
             with contextlib.suppress(RunError):
@@ -221,13 +260,6 @@ class Supervisor:
 
     def _tell(self, lane: LaneProcess, reason: str = "") -> None:
         self._emit(protocol.Lane(lane.start.lane, lane.state, lane.start.run, reason, lane.process.pid or 0))
-
-
-def _feed(commands: BinaryIO, feeder: Connection) -> None:
-    """Turn a blocking stream of lines into something `wait` can wait for."""
-    for line in commands:
-        feeder.send_bytes(line)
-    feeder.close()
 
 
 def _why(exitcode: int | None) -> str:

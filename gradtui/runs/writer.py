@@ -87,7 +87,7 @@ class RunWriter:
                 db.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?)", rows)
                 self._write_facts(db)
                 db.execute("PRAGMA journal_mode = WAL")
-            draft.rename(self.path)
+            _move_without_overwriting(draft, self.path)
             db = sqlite3.connect(self.path, isolation_level=None, timeout=5, check_same_thread=False)
             db.execute("PRAGMA synchronous = NORMAL")
         except OSError as error:
@@ -167,6 +167,16 @@ class RunWriter:
             self.close("done")
         else:
             self.close("failed", f"{type(error).__name__}: {error}")
+
+
+def _move_without_overwriting(draft: Path, path: Path) -> None:
+    """Raises FileExistsError if somebody else has made `path` in the meantime."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        draft.rename(path)
 
 
 def _frame_row(frame: Frame) -> tuple[object, ...]:
