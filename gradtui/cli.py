@@ -84,8 +84,8 @@ def presets(context: click.Context, as_json: bool, directories: tuple[Path, ...]
 
 @cli.command()
 @click.argument("preset")
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Instead of the preset's own.")
-@click.option("--seed", type=click.IntRange(min=0), metavar="S", help="Instead of the preset's own.")
+@click.option("--steps", type=click.IntRange(1, 10**9), metavar="N", help="Instead of the preset's own.")
+@click.option("--seed", type=click.IntRange(0, 2**62), metavar="S", help="Instead of the preset's own.")
 @click.option("--device", type=click.Choice(DEVICES), default="auto", show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The run file to write.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object as the last line of stdout.")
@@ -134,7 +134,10 @@ def _train(preset: Preset, seed: int, device: str, out: Path | None, as_json: bo
         out = paths.new_run_path(paths.run_directory(data), preset.id, seed)
     # hidden=None would draw a bar into a log file; only a terminal gets one.
     with click.progressbar(
-        length=preset.training.steps, label=preset.id, file=sys.stderr, hidden=not sys.stderr.isatty()
+        length=preset.training.steps,
+        label=preset.id,
+        file=sys.stderr,
+        hidden=sys.stderr is None or not sys.stderr.isatty(),
     ) as bar:
         try:
             train(preset, seed=seed, device=device, run=out, on_frame=lambda _frame: bar.update(1))
@@ -162,7 +165,8 @@ def watch(files: tuple[Path, ...], language: str | None, directories: tuple[Path
 
     if not files:
         directory = paths.run_directory(paths.data_directory())
-        found = sorted(directory.glob("*.gradtui"), key=lambda path: path.stat().st_mtime)
+        found = [path for path in directory.glob("*.gradtui") if path.is_file()]
+        found.sort(key=lambda path: path.stat().st_mtime)
         if not found:
             raise Failure(f"there is no run file in {directory}; name one", USAGE)
         files = (found[-1],)
@@ -224,6 +228,9 @@ def _library(directories: tuple[Path, ...], quiet: bool = False) -> Library:
 
 def main() -> None:
     """The console script: every error is one sentence and an exit code; a traceback goes to a log file."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a "→" that the terminal cannot show is no reason to fail
     try:
         cli.main(standalone_mode=False, prog_name="gradtui")
     except click.exceptions.Abort:
@@ -247,14 +254,17 @@ def main() -> None:
         _end(f"{type(error).__name__}: {error} (details: {log_traceback()})", FAILURE)
 
 
-def log_traceback() -> Path:
-    """Append the current traceback to the log file; returns its path."""
-    data, _ = paths.usable_data_directory()
-    path = paths.log_directory(data) / "gradtui.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as log:
-        log.write(traceback.format_exc() + "\n")
-    return path
+def log_traceback() -> str:
+    """Append the current traceback to the log file; returns its path, or why there is none."""
+    try:
+        data, _ = paths.usable_data_directory()
+        path = paths.log_directory(data) / "gradtui.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as log:
+            log.write(traceback.format_exc() + "\n")
+    except (OSError, RuntimeError) as error:
+        return f"no log: {error}"
+    return str(path)
 
 
 def _end(sentence: str, code: int) -> None:

@@ -211,7 +211,7 @@ def _corpus_problem(preset: Preset) -> str | None:
     path = Path(argument)
     try:
         there = path.is_file()
-    except ValueError:  # a NUL byte
+    except (OSError, ValueError):  # a name too long, a NUL byte
         there = False
     if not there:
         return f"corpus = {preset.corpus!r}: there is no such file"

@@ -23,6 +23,8 @@ class TomlError(ValueError):
 def read_table(path: Path) -> dict[str, Any]:
     """The table in a TOML file; raises TomlError."""
     try:
+        if path.exists() and not path.is_file():  # a pipe of that name would be waited for
+            raise TomlError("is not a regular file")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise TomlError(f"cannot be read: {error.strerror}") from error
@@ -30,6 +32,10 @@ def read_table(path: Path) -> dict[str, Any]:
         raise TomlError(f"is not UTF-8 text (byte {error.start})") from error
     except tomllib.TOMLDecodeError as error:
         raise TomlError(f"is not valid TOML: {error}") from error
+    except (RecursionError, ValueError) as error:  # nested too deep; a number of too many digits
+        if isinstance(error, TomlError):
+            raise
+        raise TomlError(f"is not TOML that can be read: {type(error).__name__}") from error
 
 
 def dotted(steps: list[Step], _table: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -216,3 +217,15 @@ def test_strange_values_are_refused_one_by_one_and_hide_nothing(tmp_path: Path, 
     [error] = library.errors
     assert re.search(sentence, str(error))
     assert "strange.toml" in str(error)
+
+
+def test_files_that_are_no_toml_at_all_hide_nothing(tmp_path: Path) -> None:
+    (tmp_path / "deep.toml").write_text("title = " + "[" * 5000 + "]" * 5000)
+    (tmp_path / "digits.toml").write_text('title = "x"\ntraining.steps = ' + "9" * 5000)
+    (tmp_path / "long.toml").write_text('title = "x"\ncorpus = "file:' + "a" * 400 + '"')
+    (tmp_path / "folder.toml").mkdir()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.toml")
+    library = load_library([tmp_path])
+    assert "post-ln" in library.presets
+    assert len(library.errors) == len(list(tmp_path.glob("*.toml")))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -34,9 +36,18 @@ def train(preset: Preset, *, seed: int, device: str, run: Path, on_frame: Callab
     caught: list[int] = []
 
     def remember(number: int, _frame: FrameType | None) -> None:
+        if caught:
+            os._exit(128 + number)  # the second time means now; what was committed is on disk
         caught.append(number)
+        if sys.stderr is not None:
+            sys.stderr.write("\ngradtui: stopping after this step; once more to end at once\n")
 
-    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    # What a parent has told us to ignore (nohup) stays ignored.
+    names = [
+        name
+        for name in ("SIGINT", "SIGTERM", "SIGHUP")
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN
+    ]
     previous = {name: signal.signal(getattr(signal, name), remember) for name in names}
     try:
         while trainer.step_count < preset.training.steps and not trainer.diverged and not caught:

@@ -77,7 +77,13 @@ class RunReader:
         self._version = -1
         self._facts: dict[str, Any] = {}
         self.first_step = self.last_step = -1
-        self.refresh()
+        try:
+            self.refresh()
+            if not self.sites or "stream_grad" not in self.metrics or "weight_norm" not in self.metrics:
+                raise RunError(f"{path} has no measured sites, or lacks metrics: it is damaged")
+        except RunError:
+            self._db.close()
+            raise
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:
@@ -94,7 +100,10 @@ class RunReader:
     @cached_property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of this file, in the order of its frames."""
-        return tuple(self.facts["metrics"])
+        metrics = self.facts.get("metrics")
+        if not isinstance(metrics, list) or not all(isinstance(name, str) for name in metrics):
+            raise RunError(f"{self.path} is damaged: it does not say what it has measured")
+        return tuple(metrics)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -107,7 +116,10 @@ class RunReader:
         if version == self._version:
             return False
         self._version = version
-        self._facts = {key: json.loads(value) for key, value in self._query("SELECT key, value FROM facts")}
+        try:
+            self._facts = {key: json.loads(value) for key, value in self._query("SELECT key, value FROM facts")}
+        except ValueError as error:
+            raise RunError(f"{self.path} is damaged: its facts are not JSON: {error}") from error
         first, last = self._query("SELECT min(step), max(step) FROM frames")[0]
         self.first_step, self.last_step = (-1, -1) if last is None else (first, last)
         return True
@@ -117,7 +129,8 @@ class RunReader:
         """running, paused, done, diverged, failed, or died: the writer's process is gone without a word."""
         status = str(self.facts.get("status", "running"))
         alive = status in ("running", "paused") and self.facts.get("host") == socket.gethostname()
-        if alive and not _is_alive(int(self.facts.get("pid", 0))):
+        pid = self.facts.get("pid")
+        if alive and isinstance(pid, int) and not _is_alive(pid):
             return "died"
         return status
 
@@ -128,6 +141,8 @@ class RunReader:
         if not rows:
             return None
         step, wall, seconds, loss, lr, flags, data = rows[0]
+        if len(data) != 4 * len(self.metrics) * len(self.sites):
+            raise RunError(f"{self.path} is damaged: step {step} has {len(data)} bytes of values")
         raw = np.frombuffer(data, np.float32).reshape(len(self.metrics), len(self.sites))
         frame = Frame(step, wall, seconds, np.nan if flags & FLAG_LOSS_NAN else loss, lr, raw)
         return Snapshot(frame, _without_absent(raw), ~np.isfinite(raw))
@@ -145,7 +160,7 @@ class RunReader:
         if level == 0:
             query = "SELECT step, substr(data, ?, ?) FROM frames WHERE step >= ? AND step < ? ORDER BY step"
             rows = self._query(query, offset, 4 * sites, start, stop)
-            raw = _floats([row[1] for row in rows], sites)
+            raw = self._floats([row[1] for row in rows], sites)
             values = _without_absent(np.where(np.isfinite(raw), raw, np.float32(np.nan)))
             return Window(_steps(rows, 1), values, values, values, ~np.isfinite(raw))
         factor = PYRAMID_FACTOR**level
@@ -156,7 +171,7 @@ class RunReader:
         )
         first = 1 + sites * self.metrics.index(metric)
         rows = self._query(query, offset, 4 * sites, first, sites, level, start // factor, factor, stop)
-        low, mean, high = (_without_absent(_floats([row[i] for row in rows], sites)) for i in (1, 2, 3))
+        low, mean, high = (_without_absent(self._floats([row[i] for row in rows], sites)) for i in (1, 2, 3))
         nonfinite = np.frombuffer(b"".join(row[4] for row in rows), np.uint8).reshape(-1, sites) > 0
         return Window(_steps(rows, factor), low, mean, high, nonfinite)
 
@@ -188,7 +203,7 @@ class RunReader:
         sites = len(self.sites)
         offset = 1 + 4 * sites * self.metrics.index(name)
         rows = self._query("SELECT substr(data, ?, ?) FROM frames ORDER BY step", offset, 4 * sites)
-        return _without_absent(_floats([row[0] for row in rows], sites))
+        return _without_absent(self._floats([row[0] for row in rows], sites))
 
     def losses(self) -> NDArray[np.float64]:
         """Every recorded loss in nats, [steps]; NaN also where none was given."""
@@ -207,6 +222,12 @@ class RunReader:
     def close(self) -> None:
         """Close the file; nothing can be read afterwards."""
         self._db.close()
+
+    def _floats(self, blobs: list[bytes], sites: int) -> Floats:
+        joined = b"".join(blobs)
+        if len(joined) != 4 * sites * len(blobs):
+            raise RunError(f"{self.path} is damaged: some steps have too few values")
+        return np.frombuffer(joined, np.float32).reshape(-1, sites)
 
     def _query(self, sql: str, *parameters: object) -> list[Any]:
         try:
@@ -271,10 +292,6 @@ def _level(steps: int, columns: int) -> int:
 
 def _steps(rows: list[Any], factor: int) -> NDArray[np.int64]:
     return np.array([row[0] for row in rows], np.int64) * factor
-
-
-def _floats(blobs: list[bytes], sites: int) -> Floats:
-    return np.frombuffer(b"".join(blobs), np.float32).reshape(-1, sites)
 
 
 def _without_absent(values: Floats) -> Floats:

@@ -16,6 +16,7 @@ from rich.text import Text
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.command import CommandPalette
+from textual.markup import escape
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.widgets import Static
@@ -110,6 +111,8 @@ class GradtuiApp(App[int]):
 
     def _open(self) -> None:
         """Show the lab and start what is focused and pinned."""
+        if self._exit:
+            return
         from gradtui.ui.screens.lab import LabScreen
 
         opened = self._open_lab(self)
@@ -130,9 +133,12 @@ class GradtuiApp(App[int]):
             then()
             return
         if self._starting is not None and not self._starting.done():
-            self._starting.add_done_callback(lambda _task: then())
+            self._starting.add_done_callback(lambda _task: then() if self._engine_runs() else None)
             return
         self._starting = asyncio.create_task(self._start_engine(then))
+
+    def _engine_runs(self) -> bool:
+        return self.engine is not None and self.engine.running
 
     async def _start_engine(self, then: Callable[[], None]) -> None:
         from gradtui.engine.client import EngineError
@@ -164,6 +170,8 @@ class GradtuiApp(App[int]):
 
     def _handle_exception(self, error: Exception) -> None:
         """A crash: the traceback goes to the log, one sentence to the terminal (Textual's own hook)."""
+        if self._exit:
+            return  # the screen is being taken down: what misses its widgets then is no crash
         if self.is_headless:  # a test wants the exception itself
             super()._handle_exception(error)
             return
@@ -239,4 +247,5 @@ class GradtuiApp(App[int]):
         select = self._lab_screen.select
         for number, (lane_id, lane) in enumerate(self.lab.lanes.items(), start=1):
             what = f"{ACTIONS['preset'].describe(language)} {number}"
-            yield SystemCommand(lane.name(language), what, partial(select, lane_id))
+            # The palette reads its titles as markup; a preset's title is nobody's markup.
+            yield SystemCommand(escape(lane.name(language)), what, partial(select, lane_id))

@@ -64,7 +64,8 @@ class Lab:
             lane = _lane(number, f"{number}:{file}", title, "", None)
             lane.run, lane.reader, lane.state = file, reader, reader.status
             lane.reason = str(reader.facts.get("reason", ""))
-            lane.seed = int(reader.facts.get("seed") or 0)
+            seed = reader.facts.get("seed")
+            lane.seed = seed if isinstance(seed, int) else 0
             lane.preset = _recorded_preset(reader)
             if lane.last_step >= 0:
                 lane._digest(reader)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,12 +18,29 @@ from gradtui.engine.protocol import LaneState
 from gradtui.presets import Preset
 from gradtui.runs import RunError
 from gradtui.runs.reader import LossWindow, RunReader, Snapshot
-from gradtui.runs.schema import METRICS, Event
+from gradtui.runs.schema import PYRAMID_FACTOR, Event
 
 State = LaneState | str
 
 LOSS_STEPS = 10  # a batch is small and its loss noisy: what is shown is the mean of so many
 SPARK_ROWS = 8  # at least so many rows of loss for the list's sparkline
+
+
+T = TypeVar("T")
+
+
+def _unless_unreadable(method: Callable[..., T]) -> Callable[..., T | None]:
+    """None, and a lane in trouble, where its run file turns out to be damaged."""
+
+    @wraps(method)
+    def guarded(lane: LaneView, *arguments: Any) -> T | None:
+        try:
+            return method(lane, *arguments)
+        except RunError as error:
+            lane.give_up(str(error))
+            return None
+
+    return guarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +95,9 @@ class LaneView:
     @property
     def steps(self) -> int:
         """How many steps it is to take, 0 where that is not known."""
-        if self.reader and self.reader.facts.get("steps"):
-            return int(self.reader.facts["steps"])
+        steps = self.reader.facts.get("steps") if self.reader else None
+        if isinstance(steps, int):
+            return steps
         return self.preset.training.steps if self.preset else 0
 
     @property
@@ -90,6 +112,12 @@ class LaneView:
         self.events, self.first_ratio, self.flow, self.lr_scale = [], float("nan"), None, 1.0
         self.last_loss, self.spark = None, []
 
+    def give_up(self, reason: str) -> None:
+        """Stop reading the run file; its lane may go on."""
+        self.close()
+        self.run, self.state, self.reason = None, "died", reason
+
+    @_unless_unreadable
     def poll(self) -> bool:
         """Look for news in the run file; True if there is any. A file that is not there yet is no news."""
         if self.run is None:
@@ -97,10 +125,7 @@ class LaneView:
         if self.reader is None:
             if not self.run.exists():
                 return False
-            try:
-                self.reader = RunReader(self.run)
-            except RunError:
-                return False  # the writer is just making it
+            self.reader = RunReader(self.run)
         elif not self.reader.refresh():
             return False
         if self.last_step >= 0:
@@ -121,6 +146,7 @@ class LaneView:
         self.last_loss = float(np.where(recent.nonfinite.any(), np.nan, known.mean())) if known.size else None
         self.spark = list(reader.loss_window(0, reader.last_step + 1, SPARK_ROWS).mean)
 
+    @_unless_unreadable
     def snapshot(self, cursor: int | None) -> Snapshot | None:
         """The frame at `cursor`, or the latest; the nearest earlier one if this lane has none there."""
         if self.reader is None or self.last_step < 0:
@@ -128,6 +154,7 @@ class LaneView:
         step = self.last_step if cursor is None else self.reader.nearest_step(cursor)
         return self.reader.frame(step)
 
+    @_unless_unreadable
     def verdict(self, cursor: int | None) -> Verdict | None:
         """The verdict at `cursor`, or now."""
         snapshot = self.snapshot(cursor)
@@ -135,6 +162,7 @@ class LaneView:
             return None
         return judge(flow_of(self.reader, snapshot), snapshot.frame.step, self.events, self.first_ratio)
 
+    @_unless_unreadable
     def curve(self, metric: str, cursor: int | None) -> Curve | None:
         """`metric` over depth at `cursor`, or now."""
         snapshot = self.snapshot(cursor)
@@ -142,7 +170,7 @@ class LaneView:
             return None
         depth = depth_of(self.reader.sites, metric)
         row = self.reader.metrics.index(metric)
-        weights = snapshot.values[[METRICS.index("weight_norm")]]
+        weights = snapshot.values[[self.reader.metrics.index("weight_norm")]]
         values, bad = by_depth(depth, metric, snapshot.values[[row]], weights, snapshot.nonfinite[[row]])
         there = ~np.isnan(values[0]) | bad[0]
         return Curve(np.flatnonzero(there).astype(float), np.where(bad[0], np.nan, values[0])[there])
@@ -151,23 +179,34 @@ class LaneView:
         """The points of depth of `metric` in this run."""
         return depth_of(self.reader.sites, metric) if self.reader else None
 
+    @_unless_unreadable
     def field(self, metric: str, columns: int) -> Field | None:
-        """`metric` over depth and all steps so far, in about `columns` columns."""
+        """`metric` over depth and all steps so far, with at least `columns` columns, more of them early on."""
         if self.reader is None or self.last_step < 0 or metric not in self.reader.metrics:
             return None
-        window = self.reader.window(metric, 0, self.last_step + 1, columns)
+        reader = self.reader
+        windows = [reader.window(metric, *piece, columns) for piece in pieces(self.last_step + 1, columns)]
         weights = None
         if metric == "update_ratio":
-            weights = self.reader.window("weight_norm", 0, self.last_step + 1, columns).mean
-        depth = depth_of(self.reader.sites, metric)
-        values, bad = by_depth(depth, metric, window.mean, weights, window.nonfinite)
-        return Field(window.steps, values.T, bad.T)
+            parts = [
+                reader.window("weight_norm", *piece, columns) for piece in pieces(self.last_step + 1, columns)
+            ]
+            weights = np.concatenate([part.mean for part in parts])
+        depth = depth_of(reader.sites, metric)
+        mean, nonfinite = (
+            np.concatenate([getattr(window, name) for window in windows]) for name in ("mean", "nonfinite")
+        )
+        values, bad = by_depth(depth, metric, mean, weights, nonfinite)
+        return Field(np.concatenate([window.steps for window in windows]), values.T, bad.T)
 
+    @_unless_unreadable
     def losses(self, columns: int) -> LossWindow | None:
-        """Loss and learning rate over all steps so far."""
+        """Loss and learning rate over all steps so far, as `field` does."""
         if self.reader is None or self.last_step < 0:
             return None
-        return self.reader.loss_window(0, self.last_step + 1, columns)
+        windows = [self.reader.loss_window(*piece, columns) for piece in pieces(self.last_step + 1, columns)]
+        names = ("steps", "low", "mean", "high", "lr", "nonfinite")
+        return LossWindow(*(np.concatenate([getattr(window, name) for window in windows]) for name in names))
 
     def close(self) -> None:
         """Let go of the run file."""
@@ -176,9 +215,23 @@ class LaneView:
         self.reader = None
 
 
+def pieces(steps: int, columns: int) -> list[tuple[int, int]]:
+    """Ranges that cover `steps` steps, each to be read at a coarser level than the one before.
+
+    The first steps are where a collapse happens, and on a logarithmic axis they have half the room: however
+    long the run, they are read one by one.
+    """
+    edge = PYRAMID_FACTOR**2 * max(1, -(-columns // PYRAMID_FACTOR))  # a multiple of what the next level holds
+    edges = [0]
+    while edges[-1] < steps:
+        edges.append(min(edge, steps))
+        edge *= PYRAMID_FACTOR
+    return list(pairwise(edges))
+
+
 def flow_of(reader: RunReader, snapshot: Snapshot) -> Flow:
     """The flow of one recorded step."""
-    row = METRICS.index("stream_grad")
+    row = reader.metrics.index("stream_grad")
     loss = snapshot.frame.loss
     bad = bool(snapshot.nonfinite.any()) or (loss is not None and not np.isfinite(loss))
     return classify(snapshot.values[row, list(reader.stream_sites)], bad)
@@ -186,4 +239,4 @@ def flow_of(reader: RunReader, snapshot: Snapshot) -> Flow:
 
 def ratio_of(reader: RunReader, snapshot: Snapshot) -> float:
     """The flow ratio of one recorded step."""
-    return flow_ratio(snapshot.values[METRICS.index("stream_grad"), list(reader.stream_sites)])
+    return flow_ratio(snapshot.values[reader.metrics.index("stream_grad"), list(reader.stream_sites)])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 UNUSABLE_TERMS = ("dumb", "unknown")
 FAILURE = 1
+CHART_CHARACTERS = "│●▀⠁中"
 
 
 def launch_lab(directories: Sequence[Path], *, language: str | None, device: str) -> int:
@@ -62,10 +63,20 @@ def launch_watch(files: Sequence[Path], *, language: str | None) -> int:
 
 
 def _terminal_is_usable(language: str) -> bool:
-    usable = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") not in UNUSABLE_TERMS
-    if not usable:
+    streams = (sys.stdin, sys.stdout)
+    usable = all(stream is not None and stream.isatty() for stream in streams)
+    usable = usable and os.environ.get("TERM") not in UNUSABLE_TERMS and _can_write(CHART_CHARACTERS)
+    if not usable and sys.stderr is not None:
         sys.stderr.write(f"gradtui: {Words(language)('notice.no_terminal')}\n")
     return usable
+
+
+def _can_write(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True
 
 
 def _run(app: GradtuiApp) -> int:

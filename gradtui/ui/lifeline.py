@@ -31,16 +31,16 @@ class Lifeline:
     def __init__(self) -> None:
         self._over = threading.Event()
         self._attributes = _terminal_attributes()
-        self._leave: Callable[[int], object] = sys.exit
+        self._leave: Callable[[int], object] | None = None
+        if os.name == "posix":
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, self._heard)
 
     def watch(self, leave: Callable[[int], object]) -> None:
         """Begin; `leave` asks the app to end in good order and may not block."""
         self._leave = leave
-        if os.name != "posix":
-            return
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._heard)
-        threading.Thread(target=self._look, name="gradtui lifeline", daemon=True).start()
+        if os.name == "posix":
+            threading.Thread(target=self._look, name="gradtui lifeline", daemon=True).start()
 
     def finished(self) -> None:
         """The app has ended by itself: leave a usable terminal."""
@@ -60,10 +60,11 @@ class Lifeline:
                 return
 
     def _end(self, code: int) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it is ending anyway
-            self._leave(code)
-        if self._over.wait(GRACE_SECONDS):
-            return
+        if self._leave is not None:  # else the app is not there yet, and nothing is to be kept
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it is ending anyway
+                self._leave(code)
+            if self._over.wait(GRACE_SECONDS):
+                return
         self._restore_by_force()
         os._exit(code)
 

@@ -141,7 +141,7 @@ def loss_painter(
     axis = StepAxis.of(lanes, log_steps)
 
     def paint(width: int, height: int) -> Lines:
-        series = [_loss_series(lane, axis, width, words, with_loss=len(lanes) == 2) for lane in lanes]
+        series = [_loss_series(lane, axis, width, cursor, words, with_loss=len(lanes) == 2) for lane in lanes]
         chart = Chart(
             tuple(one for one in series if one is not None),
             x_limits=axis.limits,
@@ -150,7 +150,7 @@ def loss_painter(
             empty=empty,
             too_small=words("empty.small"),
         )
-        rate = _rate_line(lanes[0], width, axis, words) if lanes and height >= 8 else None
+        rate = _rate_line(lanes[0], width, axis, cursor, words) if lanes and height >= 8 else None
         if rate is None:
             return render_chart(chart, width, height)
         return [*render_chart(chart, width, height - 1), rate]
@@ -158,7 +158,9 @@ def loss_painter(
     return paint
 
 
-def _loss_series(lane: LaneView, axis: StepAxis, width: int, words: Words, with_loss: bool) -> Series | None:
+def _loss_series(
+    lane: LaneView, axis: StepAxis, width: int, cursor: int | None, words: Words, with_loss: bool
+) -> Series | None:
     window = lane.losses(width)
     if window is None:
         return None
@@ -167,7 +169,8 @@ def _loss_series(lane: LaneView, axis: StepAxis, width: int, words: Words, with_
     # Buckets of sixteen steps are smooth as they are.
     if len(steps) < 2 or steps[1] - steps[0] < LOSS_STEPS:
         y = trailing_mean(y, LOSS_STEPS)
-    loss = "" if not with_loss or lane.last_loss is None else f" {format_loss(lane.last_loss)}"
+    here = len(steps) if cursor is None else int(np.searchsorted(steps, cursor, side="right"))
+    loss = f" {format_loss(float(y[here - 1]))}" if with_loss and here else ""
     y = np.where(window.nonfinite[there], np.nan, y)
     return Series(lane.name(words.language) + loss, axis.x(steps), y, lane.color, lane.mark)
 
@@ -182,12 +185,13 @@ def trailing_mean(values: np.ndarray, count: int) -> np.ndarray:
         return np.asarray((sums[1:] - sums[start]) / (counts[1:] - counts[start]))
 
 
-def _rate_line(lane: LaneView, width: int, axis: StepAxis, words: Words) -> list[Span] | None:
+def _rate_line(lane: LaneView, width: int, axis: StepAxis, cursor: int | None, words: Words) -> list[Span] | None:
     """The learning rate as a sparkline that fills its share of the step axis."""
     window = lane.losses(width)
     if window is None or np.isnan(window.lr).all():
         return None
-    name = f"{words('pane.lr')} {format_number(float(window.lr[-1]))} "
+    here = len(window.lr) if cursor is None else int(np.searchsorted(window.steps, cursor, side="right"))
+    name = f"{words('pane.lr')} {format_number(float(window.lr[max(here, 1) - 1]))} "
     room = width - cell_len(name)
     if room < 8:
         return None

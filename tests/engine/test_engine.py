@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -14,8 +16,12 @@ import pytest
 
 from gradtui.engine import protocol
 from gradtui.engine.client import EngineClient
+from gradtui.engine.lane import _Lane
+from gradtui.engine.orders import Order, Report
 from gradtui.engine.schedule import allot
+from gradtui.engine.supervisor import MOST_WAITING, LaneProcess
 from gradtui.presets import ModelConfig, Preset, TrainingConfig
+from gradtui.runs import RunError
 from gradtui.runs.reader import RunReader
 
 SMALL = ModelConfig(layers=2, width=16, heads=2, context=16)
@@ -269,3 +275,102 @@ def test_commands_survive_the_wire(command: protocol.Command) -> None:
     line = protocol.encode(command)
     assert line.count(b"\n") == 1
     assert protocol.decode_command(line) == command
+
+
+async def test_quitting_while_torch_is_being_loaded_takes_no_longer(tmp_path: Path) -> None:
+    driver = Driver(tmp_path)
+    await driver.client.start()
+    driver.start(preset("a"))
+    await asyncio.sleep(0.4)
+    process = driver.client._process
+    assert process is not None
+    pids = [process.pid, *family(process.pid)]
+    began = time.monotonic()
+    await driver.client.stop()
+    assert time.monotonic() - began < 2.5
+    while not all(is_gone(pid) for pid in pids):
+        assert time.monotonic() - began < 3
+        await asyncio.sleep(0.02)
+
+
+def test_orders_to_a_lane_deep_in_a_step_do_not_block_the_supervisor() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    start = protocol.Start("a", preset("a"), 0, "cpu", "/nowhere")
+    lane = LaneProcess(start, multiprocessing.Process(), ours)
+    for _ in range(20_000):
+        lane.order("step")
+    lane.order("stop")
+    assert len(lane.outbox) <= MOST_WAITING + 1
+    heard = []
+    while lane.outbox or theirs.poll():
+        while theirs.poll():
+            heard.append(theirs.recv().what)
+        lane.send()
+    assert heard[-1] == "stop"
+
+
+class FakeTrainer:
+    """A trainer whose run file can be written only while `full` is False."""
+
+    def __init__(self, steps: int) -> None:
+        self.preset = preset("a", steps=steps)
+        self.step_count, self.full, self.diverged = 0, False, False
+        self.writer = self
+
+    def _write(self) -> None:
+        if self.full:
+            raise RunError("x.gradtui cannot be written: database or disk is full")
+
+    def step(self) -> None:
+        self.step_count += 1
+        self._write()
+
+    def rest(self, status: str, reason: str = "") -> None:
+        self._write()
+
+    def set_facts(self, **facts: object) -> None:
+        self._write()
+
+    def close(self, status: str, reason: str = "") -> None:
+        self.full = False
+
+
+def test_a_full_disk_pauses_a_lane_until_it_is_told_to_try_again() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    trainer = FakeTrainer(steps=3)
+    thread = threading.Thread(target=_Lane(theirs, trainer).run, daemon=True)  # type: ignore[arg-type]
+    thread.start()
+
+    def hear() -> Report:
+        assert ours.poll(5)
+        report: Report = ours.recv()
+        return report
+
+    assert hear() == Report("waiting")
+    ours.send(Order("step"))
+    assert hear() == Report("paused")
+    trainer.full = True
+    ours.send(Order("step"))
+    assert "disk is full" in hear().reason
+    ours.send(Order("resume"))  # still full: said again, once
+    assert "disk is full" in hear().reason
+    assert not ours.poll(0.6)
+    trainer.full = False
+    ours.send(Order("resume"))
+    ours.send(Order("go"))
+    states = [hear().state]
+    while states[-1] != "done":
+        states.append(hear().state)
+    # And where the disk is full at the last step: one report, no storm, and more steps do not kill it.
+    trainer.full = True
+    ours.send(Order("more", 1))
+    assert "disk is full" in hear().reason
+    assert not ours.poll(0.6)
+    trainer.full = False
+    ours.send(Order("resume"))
+    while hear().state != "done":
+        pass
+    assert trainer.step_count == 4
+    ours.send(Order("stop"))
+    thread.join(5)
+    assert not thread.is_alive()

@@ -296,3 +296,39 @@ def test_no_log_files_are_left_beside_a_finished_run(make_run: RunMaker) -> None
     reader = RunReader(path)
     reader.close()
     assert [p.name for p in path.parent.glob("tidy*")] == ["tidy.gradtui"]
+
+
+def test_of_two_writers_of_one_name_the_second_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.gradtui"
+    first = RunWriter(path, make_sites(1), {})
+    first.append(make_frame(make_sites(1), 0))
+    # The second has looked before the first had made the file.
+    monkeypatch.setattr(Path, "exists", lambda self: False)
+    with pytest.raises(RunError):
+        RunWriter(path, make_sites(1), {})
+    first.close("done")
+    assert RunReader(path).last_step == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["x.gradtui"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "sentence"),
+    [
+        ("DELETE FROM facts WHERE key = 'metrics'", "does not say what it has measured"),
+        ("UPDATE facts SET value = '{' WHERE key = 'seed'", "are not JSON"),
+        ("UPDATE facts SET value = '[\"loss\"]' WHERE key = 'metrics'", "lacks metrics"),
+        ("DELETE FROM sites", "no measured sites"),
+        ("UPDATE frames SET data = x'00'", "bytes of values"),
+    ],
+)
+def test_a_run_file_with_odd_contents_is_one_sentence(make_run: RunMaker, statement: str, sentence: str) -> None:
+    path = make_run("odd")
+    with sqlite3.connect(path) as db:
+        db.execute(statement)
+    db.close()
+
+    def read() -> None:
+        RunReader(path).frame(0)
+
+    with pytest.raises(RunError, match=sentence):
+        read()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import RunMaker, make_frame
 from textual.widgets import Input
@@ -367,3 +369,72 @@ async def test_the_disk_being_full_is_said_on_screen(bench: Bench) -> None:
         bench.record("post-ln", make_frame(bench.sites, 0))
         bench.tell("post-ln", "paused", "x.gradtui cannot be written: database or disk is full")
         await until(pilot, lambda: "disk is full" in bench.text())
+
+
+async def test_two_restarts_in_one_second_are_two_runs(bench: Bench) -> None:
+    async with bench.app.run_test(size=(140, 44)) as pilot:
+        await until(pilot, lambda: bench.engine.sent(protocol.Start))
+        await pilot.press("r", "r", "r")
+        runs = [command.run for command in bench.engine.sent(protocol.Start)]  # type: ignore[attr-defined]
+        assert len(runs) == len(set(runs)) == 5
+
+
+async def test_a_run_file_that_turns_out_damaged_ends_its_lane_not_the_lab(make_run: RunMaker) -> None:
+    files = [make_run("whole", ratios=[1, 1]), make_run("broken", ratios=[1] * 300, layers=8)]
+    app = GradtuiApp(lambda _app: Opened(Lab.of_files(files)), language="en", data=files[0].parent)
+    async with app.run_test(size=(140, 44)) as pilot:
+        await until(pilot, lambda: "broken s0" in screen_text(app))
+        data = bytearray(files[1].read_bytes())
+        data[4096 * 3 :] = os.urandom(len(data) - 4096 * 3)
+        files[1].write_bytes(bytes(data))
+        await pilot.press("tab", "x", "m", "left_square_bracket")
+        await until(pilot, lambda: "died" in screen_text(app))
+        assert "whole s0" in screen_text(app)
+        assert app.is_running
+
+
+async def test_a_title_with_markup_is_plain_text_in_the_palette(bench: Bench) -> None:
+    async with bench.app.run_test(size=(140, 44)) as pilot:
+        await until(pilot, lambda: bench.engine.sent(protocol.Start))
+        await pilot.press("ctrl+p", *"experts")
+        await until(pilot, lambda: "layer [experts] w[/" in screen_text(bench.app))
+        await pilot.press("escape")
+        assert bench.app.is_running
+
+
+async def test_the_filter_is_seen_where_the_list_is_folded_away(bench: Bench) -> None:
+    async with bench.app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: bench.engine.sent(protocol.Start))
+        await pilot.press("slash")
+        await until(pilot, lambda: "filter" in bench.text())
+        await pilot.press(*"pre-r", "enter")
+        assert bench.lab.focus == "pre-rms"
+        await pilot.press("2")
+        assert bench.lab.focus == "pre-ln"
+
+
+async def test_choosing_a_preset_after_the_engine_died_starts_another_engine(bench: Bench) -> None:
+    async with bench.app.run_test(size=(140, 44)) as pilot:
+        await until(pilot, lambda: bench.engine.sent(protocol.Start))
+        bench.engine.running = False
+        bench.app.on_engine_end("killed by signal 9")
+        await pilot.press("4")
+        await until(pilot, lambda: bench.engine.starts == 2)
+        assert bench.engine.sent(protocol.Start)[-1].lane == "pre-rms"  # type: ignore[attr-defined]
+
+
+async def test_the_first_steps_of_a_long_run_are_shown_one_by_one(make_run: RunMaker) -> None:
+    ratios = [1.0] * 5 + [1e-3] * 4995
+    lab = Lab.of_files([make_run("long", ratios=ratios)])
+    lane = lab.lanes[lab.focus]
+    field = lane.field("stream_grad", 48)
+    assert field is not None
+    assert field.steps[:6].tolist() == [0, 1, 2, 3, 4, 5]
+    assert field.values[0, 4] == pytest.approx(1.0)
+    assert field.values[0, 5] == pytest.approx(1e-3, rel=1e-3)
+    assert np.all(np.diff(field.steps) > 0)
+    assert len(field.steps) < 1500
+    window = lane.losses(48)
+    assert window is not None
+    assert window.steps[:3].tolist() == [0, 1, 2]
+    lab.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,25 @@ async def test_the_footer_lists_the_keys_of_where_the_keys_go(lab: Bench) -> Non
         await until(pilot, lambda: "1–4 grade" in lab.text().splitlines()[-1])
         await pilot.press("escape")
         await until(pilot, lambda: "1-9 preset" in lab.text().splitlines()[-1])
+
+
+async def test_a_locked_progress_file_is_said_and_nothing_is_pretended(
+    lab: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradtui.quiz.progress.BUSY_SECONDS", 0.1)
+    async with lab.app.run_test(size=(140, 44), notifications=True) as pilot:
+        await until(pilot, lambda: lab.engine.sent(protocol.Start))
+        await pilot.press("t")
+        await until(pilot, lambda: QUESTION in lab.text())
+        await pilot.press("a", "ctrl+r")
+        other = sqlite3.connect(quiz_progress(lab.app.data), isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        await pilot.press("3", "L", "L")
+        assert "Comes back" not in lab.text()
+        assert lab.app.is_running
+        other.execute("ROLLBACK")
+        other.close()
+        await pilot.press("3")
+        await until(pilot, lambda: "Comes back" in lab.text())
+    with Progress(quiz_progress(lab.app.data)) as progress:
+        assert progress.last_answer("day15/q1") is not None

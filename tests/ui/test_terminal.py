@@ -338,3 +338,20 @@ def test_a_terminal_that_hangs_up_without_a_signal_is_noticed(monkeypatch: pytes
     monkeypatch.setattr(lifeline_module, "_terminal_attributes", lambda: None)
     monkeypatch.setattr(lifeline_module.Lifeline, "_restore_by_force", lambda self: None)
     wait(lambda: left == [129, -129], 5, lambda: str(left))
+
+
+@pytest.mark.parametrize("after", [0.1, 0.3, 0.5, 0.7, 0.9])
+def test_a_signal_during_start_up_ends_it_without_a_crash(tmp_path: Path, after: float) -> None:
+    marker = f"GRADTUI_TEST=early-{uuid.uuid4().hex[:8]}"
+    name, _, value = marker.partition("=")
+    terminal = Terminal([str(GRADTUI)], {"GRADTUI_DATA_DIR": str(tmp_path / "data"), name: value})
+    deadline = time.monotonic() + after
+    while time.monotonic() < deadline:
+        terminal.pump(0.02)
+    os.kill(terminal.pid, signal.SIGTERM)
+    status = terminal.close()
+    code = os.waitstatus_to_exitcode(status)
+    # Before Python has got as far as our first line, the default action is all there is.
+    assert code == 128 + signal.SIGTERM or (after < 0.3 and code == -signal.SIGTERM)
+    assert b"has failed" not in terminal.seen
+    wait(lambda: not processes(marker), 4, lambda: str(processes(marker)))

@@ -61,9 +61,9 @@ class LabScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield TextLine(id="header")
         yield TextLine(id="bar")
+        yield Input(id="filter", compact=True)
         with Horizontal(id="body"):
             with Vertical(id="side"):
-                yield Input(id="filter", compact=True)
                 yield PresetList(id="presets")
                 yield TextLine(id="about")
                 yield TextLine(id="topology")
@@ -167,7 +167,7 @@ class LabScreen(Screen[None]):
     def _paint_lines(self) -> None:
         words, width = self.words, self.size.width
         self.query_one("#header", TextLine).show(texts.header(self.lab, words, width))
-        self.query_one("#bar", TextLine).show(bar_text(self.lab, words, width))
+        self.query_one("#bar", TextLine).show(bar_text(self.lab, self._names(), words, width))
         self.query_one("#verdict", TextLine).show(texts.verdicts(self.lab, words, width - 2))
         self.query_one("#footer", TextLine).show(self._footer(width))
 
@@ -180,11 +180,10 @@ class LabScreen(Screen[None]):
         return footer_text(applicable(self.lab.engine is not None), self.words.language, width)
 
     def _paint_list(self) -> None:
-        names = [name for name in self.lab.lanes if self._matches(name)]
         box = self.query_one("#presets", PresetList)
         title = "list.title" if self.lab.engine is not None else "list.runs"
         box.border_title = Text(self.words(title))
-        box.show(self.lab, names, self.words)
+        box.show(self.lab, self._names(), self.words)
         lane = self.lab.focused
         topology = self.query_one("#topology", TextLine)
         topology.border_title = Text(self.words("topology.title"))
@@ -197,6 +196,10 @@ class LabScreen(Screen[None]):
             width = max(self.query_one("#side").size.width - 4, 8)
             topology.show(fold(sketch(lane.preset.model, self.words), width))
             about.show(fold(Text(lane.preset.summary(self.words.language), "dim"), width))
+
+    def _names(self) -> list[str]:
+        """The lanes that the filter lets through."""
+        return [name for name in self.lab.lanes if self._matches(name)]
 
     def _matches(self, name: str) -> bool:
         lane = self.lab.lanes[name]
@@ -252,9 +255,16 @@ class LabScreen(Screen[None]):
 
     def select(self, name: str) -> None:
         """Focus a preset, start it if it never ran."""
-        self.lab.select(name)
+        self._with_engine(lambda: self.lab.select(name))
         self._highlight(name)
         self.react()
+
+    def _with_engine(self, do: Callable[[], object]) -> None:
+        """Do something that may start a lane, once there is an engine to start it; at once for recorded runs."""
+        if self.lab.engine is None:
+            do()
+        else:
+            self.app.ensure_engine(do)  # type: ignore[attr-defined]
 
     def _highlight(self, name: str) -> None:
         box = self.query_one("#presets", PresetList)
@@ -271,7 +281,8 @@ class LabScreen(Screen[None]):
         """Pin the focused preset, or let it go."""
         lane = self.lab.focused
         if lane is not None:
-            pinned = self.lab.toggle_pin(lane.id)
+            self._with_engine(lambda: self.lab.toggle_pin(lane.id))
+            pinned = lane.id in self.lab.pins
             key = "notice.pinned" if pinned else "notice.unpinned"
             self._say(self.words(key, name=lane.name(self.words.language)))
 
@@ -427,7 +438,7 @@ class LabScreen(Screen[None]):
     @on(Input.Submitted, "#filter")
     def _filter_taken(self) -> None:
         """Enter takes the first match."""
-        matches = [name for name in self.lab.lanes if self._matches(name)]
+        matches = self._names()
         if matches:
             self.select(matches[0])
             self.action_list()
@@ -485,7 +496,7 @@ class LabScreen(Screen[None]):
 
     @on(QuizPanel.Trouble)
     def _quiz_trouble(self, message: QuizPanel.Trouble) -> None:
-        self._say(self.words("notice.quiz_unavailable", reason=message.reason), "warning")
+        self._say(self.words("notice.quiz_trouble", reason=message.reason), "warning")
 
     # --- the rest
 

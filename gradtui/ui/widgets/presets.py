@@ -61,7 +61,7 @@ def _row(lab: Lab, name: str, words: Words, width: int) -> Text:
     text.append("▶" if focused else ("+" if pinned else " "), f"bold {lane.color}")
     text.append(f"{key} ", "bold")
     text.append(f"{lane.mark} ", lane.color if focused or pinned else "dim")
-    text.append(fit(lane.name(words.language), width - 4), "bold" if focused else "")
+    text.append(fit(lane.name(words.language), width - 5), "bold" if focused else "")
     text.append("\n    ")
     text.append(_status(lane, words, width - 4))
     return text
@@ -87,12 +87,12 @@ def _status(lane: LaneView, words: Words, width: int) -> Text:
     return text
 
 
-def bar_text(lab: Lab, words: Words, width: int) -> Text:
+def bar_text(lab: Lab, names: Sequence[str], words: Words, width: int) -> Text:
     """The list in one line: the focused preset in full, the others by key and verdict."""
     text = Text(no_wrap=True, overflow="ellipsis")
     for number, (name, lane) in enumerate(lab.lanes.items(), start=1):
-        if number > 9:
-            break
+        if name not in names or (number > 9 and name != lab.focus):
+            continue
         glyph, color, _ = flow_mark(lane.flow)
         focused = name == lab.focus
         if focused:

@@ -50,7 +50,7 @@ class QuizPanel(Vertical):
         """The keys belong to the lab again."""
 
     class Trouble(Message):
-        """Progress could not be kept; the quiz goes on in memory."""
+        """The progress file could not be read or written."""
 
         def __init__(self, reason: str) -> None:
             super().__init__()
@@ -83,7 +83,7 @@ class QuizPanel(Vertical):
             yield Button(id="quiz-next", compact=True)
 
     def on_mount(self) -> None:
-        following = self._progress.next_question(self._keys) if self._keys else None
+        following = self._ask(lambda: self._progress.next_question(self._keys), None) if self._keys else None
         if following is not None:
             self._index = self._keys.index(following)
         self._turn_to(self._index)
@@ -114,7 +114,7 @@ class QuizPanel(Vertical):
     def keep_draft(self) -> None:
         """Save what has been typed and not graded."""
         if self._questions and not self._revealed:
-            self._guard(lambda: self._progress.save_draft(self._keys[self._index], self._answer))
+            self._ask(lambda: self._progress.save_draft(self._keys[self._index], self._answer), None)
 
     def on_unmount(self) -> None:
         """Whatever way the app ends, what was typed is kept."""
@@ -125,7 +125,7 @@ class QuizPanel(Vertical):
         self._index, self._revealed, self._notice = index, False, ""
         if self._questions:
             key = self._keys[index]
-            self._answer = self._progress.answer_draft(key)
+            self._answer = self._ask(lambda: self._progress.answer_draft(key), "")
             with self.prevent(TextArea.Changed):
                 self.query_one("#quiz-answer", TextArea).load_text(self._answer)
             self.query_one("#quiz-body", VerticalScroll).scroll_home(animate=False)
@@ -168,7 +168,7 @@ class QuizPanel(Vertical):
             self._refresh_text()
             return
         key, answer = self._keys[self._index], self._answer
-        graded = self._guard(lambda: self._progress.grade(key, answer, Grade(value)))
+        graded = self._ask(lambda: self._progress.grade(key, answer, Grade(value)), None)
         if graded is not None:
             when = due_in_words(graded.due - utc_now(), self._words.language)
             self._notice = self._words("quiz.graded", when=when)
@@ -197,14 +197,13 @@ class QuizPanel(Vertical):
         if not self._revealed:
             self.query_one("#quiz-answer").focus()
 
-    def _guard(self, do: Callable[[], T]) -> T:
-        """Do something with the progress file; where that fails, go on in memory and say so once."""
+    def _ask(self, do: Callable[[], T], otherwise: T) -> T:
+        """Ask something of the progress file; where that fails, say so, and go on with `otherwise`."""
         try:
             return do()
         except ProgressError as error:
-            self._progress = Progress(None)
             self.post_message(self.Trouble(str(error)))
-            return do()
+            return otherwise
 
     def _refresh_text(self) -> None:
         words, question = self._words, self.question
@@ -244,7 +243,7 @@ class QuizPanel(Vertical):
         text.append(f"{number}\n", "dim")
         text.append(question.question.get(mine) + "\n", "bold")
         text.append(question.question.get(other) + "\n", "dim")
-        last = self._progress.last_answer(self._keys[self._index])
+        last = self._ask(lambda: self._progress.last_answer(self._keys[self._index]), None)
         if last is not None and not self._notice:
             grade = words(f"quiz.{GRADES[last.grade]}").split(" ", 1)[-1]
             ago = due_in_words(last.due - utc_now(), words.language)
