@@ -16,7 +16,6 @@ from rich.text import Text
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding
 from textual.command import CommandPalette
-from textual.markup import escape
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.widgets import Static
@@ -248,4 +247,4 @@ class GradtuiApp(App[int]):
         for number, (lane_id, lane) in enumerate(self.lab.lanes.items(), start=1):
             what = f"{ACTIONS['preset'].describe(language)} {number}"
             # The palette reads its titles as markup; a preset's title is nobody's markup.
-            yield SystemCommand(escape(lane.name(language)), what, partial(select, lane_id))
+            yield SystemCommand(lane.name(language).replace("[", r"\["), what, partial(select, lane_id))

@@ -307,7 +307,9 @@ def test_of_two_writers_of_one_name_the_second_is_refused(tmp_path: Path, monkey
     with pytest.raises(RunError):
         RunWriter(path, make_sites(1), {})
     first.close("done")
-    assert RunReader(path).last_step == 0
+    reader = RunReader(path)
+    assert reader.last_step == 0
+    reader.close()
     assert [p.name for p in tmp_path.iterdir()] == ["x.gradtui"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from textual.widgets import Input
 
 from gradtui.engine import protocol
 from gradtui.presets import Library
+from gradtui.runs import RunError
 from gradtui.runs.schema import METRICS, Event
 from gradtui.ui.actions import ACTIONS
 from gradtui.ui.app import GradtuiApp, Opened
@@ -384,11 +384,15 @@ async def test_a_run_file_that_turns_out_damaged_ends_its_lane_not_the_lab(make_
     app = GradtuiApp(lambda _app: Opened(Lab.of_files(files)), language="en", data=files[0].parent)
     async with app.run_test(size=(140, 44)) as pilot:
         await until(pilot, lambda: "broken s0" in screen_text(app))
-        data = bytearray(files[1].read_bytes())
-        data[4096 * 3 :] = os.urandom(len(data) - 4096 * 3)
-        files[1].write_bytes(bytes(data))
+        reader = next(lane.reader for lane in app.lab.lanes.values() if lane.title == "broken s0")
+        assert reader is not None
+
+        def damaged(*_arguments: object) -> None:
+            raise RunError("broken.gradtui cannot be read: database disk image is malformed")
+
+        reader._query = damaged  # type: ignore[method-assign,assignment]
         await pilot.press("tab", "x", "m", "left_square_bracket")
-        await until(pilot, lambda: "died" in screen_text(app))
+        await until(pilot, lambda: "disk image is malformed" in screen_text(app))
         assert "whole s0" in screen_text(app)
         assert app.is_running
 

@@ -218,8 +218,10 @@ class QuizPanel(Vertical):
         if question is None:
             self.query_one("#quiz-question", Static).update(words("quiz.empty", reason=self._problem))
             return
-        summary = self._progress.summary(self._keys)
-        head.update(words("quiz.progress", seen=summary.total - summary.new, total=summary.total, due=summary.due))
+        summary = self._ask(lambda: self._progress.summary(self._keys), None)
+        if summary is not None:
+            seen = summary.total - summary.new
+            head.update(words("quiz.progress", seen=seen, total=summary.total, due=summary.due))
         box.placeholder = words("quiz.placeholder")
         width = max(self.size.width - 6, 20)
         self.query_one("#quiz-question", Static).update(fold(self._question_text(question), width))
