@@ -45,6 +45,7 @@ class Meter:
         self._groups = [[p for p in module.parameters() if p.requires_grad] for module in self._modules]
         self._parameters = [p for group in self._groups for p in group]
         self._owns = np.array([bool(group) for group in self._groups])
+        self._firsts = [group[0] for group in self._groups if group]  # other memory comes to all of a site at once
         self._owners = [index for index, group in enumerate(self._groups) if group]
         self._weights = [torch.empty(0)] * len(sites)
         self._turn = 0
@@ -73,6 +74,8 @@ class Meter:
     def _on_output(self, index: int) -> Callable[[nn.Module, Any, Tensor], None]:
         stream, stream_sum, stream_grad = (self._slots[row][index] for row in (STREAM, STREAM_SUM, STREAM_GRAD))
 
+        shape: list[torch.Size | None] = [None]
+
         def measure_gradient(grad: Tensor) -> None:
             _norm(grad.detach() if grad.requires_grad else grad, out=stream_grad)
 
@@ -80,7 +83,9 @@ class Meter:
             if not output.requires_grad:
                 return  # an evaluation pass is not a training step
             x = output.detach()
-            self._elements[index], self._width[index] = x.numel(), x.shape[-1]
+            if x.shape != shape[0]:
+                shape[0] = x.shape
+                self._elements[index], self._width[index] = x.numel(), x.shape[-1]
             _norm(x, out=stream)
             _norm(x.sum(-1), out=stream_sum)
             output.register_hook(measure_gradient)
@@ -92,7 +97,7 @@ class Meter:
         """Take the gradients, before clipping, and know the parameters as they are before the step."""
         graded = []
         for group, slot in zip(self._groups, self._slots[GRAD], strict=True):
-            grads = [p.grad for p in group if p.grad is not None]
+            grads = [grad for p in group if (grad := p.grad) is not None]
             graded.append(bool(grads))
             if grads:
                 _norm(_flatten(grads), out=slot)
@@ -124,7 +129,7 @@ class Meter:
 
     def _state(self) -> tuple[list[int], list[int]]:
         """Changes whenever somebody changes a parameter, in place or by giving it other memory."""
-        return list(map(_VERSION, self._parameters)), list(map(Tensor.data_ptr, self._parameters))
+        return list(map(_VERSION, self._parameters)), list(map(Tensor.data_ptr, self._firsts))
 
     def drain(self) -> list[Arrived]:
         """What is still under way after the last step."""
