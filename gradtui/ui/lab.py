@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from gradtui import paths
 from gradtui.engine import protocol
 from gradtui.presets import Library, Preset
@@ -68,7 +70,7 @@ class Lab:
             lane.seed = seed if isinstance(seed, int) else 0
             lane.preset = _recorded_preset(reader)
             if lane.last_step >= 0:
-                lane._digest(reader)
+                lane.digest(reader)
             lanes[lane.id] = lane
         names = list(lanes)
         return cls(lanes, focus=names[0], pins=names[1:])
@@ -117,10 +119,11 @@ class Lab:
             preset = lane.preset
             if preset is None:
                 continue
-            corner = (preset.model.norm, preset.model.topology)
             base = base or preset
-            if preset.training == base.training and preset.model.layers == base.model.layers:
-                found.setdefault(corner, lane.id)
+            model = preset.model
+            like = msgspec.structs.replace(model, norm=base.model.norm, topology=base.model.topology)
+            if (like, preset.training, preset.corpus) == (base.model, base.training, base.corpus):
+                found.setdefault((model.norm, model.topology), lane.id)
         corners = [(norm, topology) for norm in ("layernorm", "rmsnorm") for topology in ("post", "pre")]
         return [found[corner] for corner in corners] if all(c in found for c in corners) else []
 
@@ -266,8 +269,6 @@ def _lane(number: int, name: str, title: str, title_zh: str, preset: Preset | No
 
 def _recorded_preset(reader: RunReader) -> Preset | None:
     """The preset that a run was made from, for its topology and title; None for a foreign script's run."""
-    import msgspec
-
     recorded = reader.facts.get("preset")
     try:
         return msgspec.convert(recorded, Preset) if recorded else None

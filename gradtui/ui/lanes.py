@@ -129,10 +129,10 @@ class LaneView:
         elif not self.reader.refresh():
             return False
         if self.last_step >= 0:
-            self._digest(self.reader)
+            self.digest(self.reader)
         return True
 
-    def _digest(self, reader: RunReader) -> None:
+    def digest(self, reader: RunReader) -> None:
         """Keep what every repaint needs, so that it is computed once per news."""
         self.events = reader.events()
         self.seconds = reader.seconds_per_step()

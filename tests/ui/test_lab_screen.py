@@ -6,6 +6,7 @@ import asyncio
 import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from conftest import RunMaker, make_frame
@@ -19,7 +20,7 @@ from gradtui.ui.actions import ACTIONS
 from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.lab import Lab
 from gradtui.ui.widgets.presets import PresetList
-from ui.conftest import SIZES, Bench, screen_text, until
+from ui.conftest import SIZES, Bench, make_library, screen_text, until
 
 
 async def test_the_first_preset_starts_at_once_with_the_second_pinned_beside_it(bench: Bench) -> None:
@@ -98,6 +99,14 @@ async def test_one_key_overlays_norms_and_topologies(bench: Bench) -> None:
         await until(pilot, lambda: all(f"{mark} P" in bench.text() for mark in "●▲■◆"))
         await pilot.press("g")  # and back to what there was before
         assert (bench.lab.focus, bench.lab.pins) == ("post-ln", ["pre-ln"])
+
+
+async def test_a_preset_that_differs_in_more_is_no_corner_of_the_square(tmp_path: Path) -> None:
+    library = make_library()
+    wide = library.presets["pre-rms"]
+    model = msgspec.structs.replace(wide.model, width=128)
+    library.presets["pre-rms"] = msgspec.structs.replace(wide, model=model)
+    assert Bench(tmp_path, library=library).lab.square() == []
 
 
 async def test_m_cycles_the_metrics_and_y_the_scale(bench: Bench) -> None:
@@ -417,14 +426,15 @@ async def test_the_filter_is_seen_where_the_list_is_folded_away(bench: Bench) ->
         assert bench.lab.focus == "pre-ln"
 
 
-async def test_choosing_a_preset_after_the_engine_died_starts_another_engine(bench: Bench) -> None:
+@pytest.mark.parametrize(("key", "starts"), [("4", "pre-rms"), ("g", "pre-rms"), ("r", "post-ln")])
+async def test_whatever_needs_an_engine_after_it_died_starts_another(bench: Bench, key: str, starts: str) -> None:
     async with bench.app.run_test(size=(140, 44)) as pilot:
         await until(pilot, lambda: bench.engine.sent(protocol.Start))
         bench.engine.running = False
         bench.app.on_engine_end("killed by signal 9")
-        await pilot.press("4")
+        await pilot.press(key)
         await until(pilot, lambda: bench.engine.starts == 2)
-        assert bench.engine.sent(protocol.Start)[-1].lane == "pre-rms"  # type: ignore[attr-defined]
+        await until(pilot, lambda: bench.engine.sent(protocol.Start)[-1].lane == starts)  # type: ignore[attr-defined]
 
 
 async def test_the_first_steps_of_a_long_run_are_shown_one_by_one(make_run: RunMaker) -> None:

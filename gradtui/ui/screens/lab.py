@@ -280,22 +280,30 @@ class LabScreen(Screen[None]):
     def action_pin(self) -> None:
         """Pin the focused preset, or let it go."""
         lane = self.lab.focused
-        if lane is not None:
-            self._with_engine(lambda: self.lab.toggle_pin(lane.id))
-            pinned = lane.id in self.lab.pins
-            key = "notice.pinned" if pinned else "notice.unpinned"
+        if lane is None:
+            return
+
+        def pin() -> None:
+            key = "notice.pinned" if self.lab.toggle_pin(lane.id) else "notice.unpinned"
             self._say(self.words(key, name=lane.name(self.words.language)))
+            self.react()
+
+        self._with_engine(pin)
 
     def action_square(self) -> None:
         """Overlay LayerNorm/RMSNorm × Post/Pre, or put back what was there before."""
-        overlaid = self.lab.toggle_square()
-        if overlaid is None:
-            self._say(self.words("notice.no_square"), "warning")
-        else:
+
+        def overlay() -> None:
+            overlaid = self.lab.toggle_square()
+            if overlaid is None:
+                self._say(self.words("notice.no_square"), "warning")
+                return
             self._highlight(self.lab.focus)
-        if overlaid:
-            self._say(self.words("notice.square"))
-        self.react()
+            if overlaid:
+                self._say(self.words("notice.square"))
+            self.react()
+
+        self._with_engine(overlay)
 
     def action_metric(self) -> None:
         """The next metric, with the scale that suits it."""
@@ -484,9 +492,10 @@ class LabScreen(Screen[None]):
         if missing:
             self._say(self.words("notice.missing", name=", ".join(missing)), "warning")
         if show.focus in self.lab.lanes:
-            self.lab.show(show.focus, show.pins)
+            self._with_engine(lambda: self.lab.show(show.focus, show.pins))
             self.metric, self.log_scale = show.metric, None
-            self.select(show.focus)
+            self._highlight(show.focus)
+            self.react()
             if not self._layout or not self._layout.panes:
                 self.call_later(self.action_quiz)  # the panel covers the charts: make way for them
 
@@ -496,7 +505,7 @@ class LabScreen(Screen[None]):
 
     @on(QuizPanel.Trouble)
     def _quiz_trouble(self, message: QuizPanel.Trouble) -> None:
-        self._say(self.words("notice.quiz_trouble", reason=message.reason), "warning")
+        self._say(message.reason, "warning")
 
     # --- the rest
 
