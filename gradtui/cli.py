@@ -15,21 +15,13 @@ import click
 import msgspec
 
 from gradtui import __version__, paths
+from gradtui.failure import FAILURE, USAGE, Failure
 from gradtui.presets import Library, Preset, PresetError, load_library
 from gradtui.runs import RunError
 
-USAGE, FAILURE = 2, 1
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Failure(Exception):
-    """A sentence for the user and the exit code that goes with it."""
-
-    def __init__(self, sentence: str, code: int = FAILURE) -> None:
-        super().__init__(sentence)
-        self.code = code
 
 
 def presets_option(command: F) -> F:

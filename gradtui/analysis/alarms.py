@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gradtui.analysis.flow import EXPLODED, FADING, VANISHED, flow_ratio
+from gradtui.analysis.flow import EXPLODED, FADING, VANISHED, Gauge
 from gradtui.runs.schema import METRICS, Event, Floats, Site
 
 NONFINITE, VANISH, RECOVER, EXPLODE = "nonfinite", "vanished", "recovered", "exploded"
 ALARMS = frozenset({NONFINITE, VANISH, RECOVER, EXPLODE})
-
-_ACT, _STREAM_GRAD, _GRAD = (METRICS.index(name) for name in ("act_rms", "stream_grad", "grad_norm"))
 
 
 class AlarmTracker:
@@ -22,9 +20,9 @@ class AlarmTracker:
     one value does not ring twice.
     """
 
-    def __init__(self, sites: Sequence[Site]) -> None:
-        self._stream = [index for index, site in enumerate(sites) if site.stream is not None]
-        self._ends = [self._stream[0], self._stream[-1]] if self._stream else []
+    def __init__(self, sites: Sequence[Site], metrics: Sequence[str] = METRICS) -> None:
+        self._gauge = Gauge.of(sites, metrics)
+        self._metrics = tuple(metrics)
         self._vanished = self._exploded = self._nonfinite = False
 
     def update(self, step: int, loss: float | None, values: Floats) -> list[Event]:
@@ -33,35 +31,42 @@ class AlarmTracker:
             if self._nonfinite:
                 return []
             self._nonfinite = True
-            site, direction = first_nonfinite(values)
-            return [Event(step, NONFINITE, site, loss, direction)]
-        ratio = flow_ratio(values[_STREAM_GRAD, self._ends])
+            found = first_nonfinite(values, self._metrics)
+            return [Event(step, NONFINITE, site, loss, direction) for site, direction in found]
+        flow = self._gauge.read(values)
+        ratio = flow.ratio
         alarms = []
         if not self._vanished and ratio < VANISHED:
             self._vanished = True
-            alarms.append(Event(step, VANISH, self._stream[0], ratio))
+            alarms.append(Event(step, VANISH, flow.first, ratio))
         elif self._vanished and ratio > FADING:
             self._vanished = False
-            alarms.append(Event(step, RECOVER, self._stream[0], ratio))
+            alarms.append(Event(step, RECOVER, flow.first, ratio))
         if not self._exploded and ratio > EXPLODED:
             self._exploded = True
-            alarms.append(Event(step, EXPLODE, self._stream[0], ratio))
+            alarms.append(Event(step, EXPLODE, flow.first, ratio))
         elif self._exploded and ratio < EXPLODED / 10:
             self._exploded = False
         return alarms
 
 
-def first_nonfinite(values: Floats) -> tuple[int | None, str]:
-    """Where trouble began in one frame: a site's index and the direction of travel it is first in.
+def first_nonfinite(values: Floats, metrics: Sequence[str] = METRICS) -> list[tuple[int | None, str]]:
+    """Where trouble began in one frame: (site's index, direction of travel), what came first first.
 
-    The forward pass comes first; if all activations are finite, the backward pass is searched from the
-    head down. (None, "loss") if only the loss is non-finite.
+    Both directions are named where both are hit: the forward pass from the first site on, the backward pass
+    from the last one down. A value that is wrong only after the step is "update"; [(None, "loss")] if nothing
+    but the loss is non-finite.
     """
-    forward = np.flatnonzero(~np.isfinite(values[_ACT]))
+    bad = dict(zip(metrics, ~np.isfinite(values), strict=True))
+    nowhere = np.zeros(values.shape[1], dtype=bool)
+    forward = np.flatnonzero(bad.get("act_rms", nowhere) | bad.get("mean_share", nowhere))
+    backward = np.flatnonzero(bad.get("stream_grad", nowhere) | bad.get("grad_norm", nowhere))
+    found: list[tuple[int | None, str]] = []
     if forward.size:
-        return int(forward[0]), "forward"
-    backward = np.flatnonzero(~np.isfinite(values[[_STREAM_GRAD, _GRAD]]).all(axis=0))
+        found.append((int(forward[0]), "forward"))
     if backward.size:
-        return int(backward[-1]), "backward"
-    anywhere = np.flatnonzero(~np.isfinite(values).all(axis=0))
-    return (int(anywhere[0]), "update") if anywhere.size else (None, "loss")
+        found.append((int(backward[-1]), "backward"))
+    if not found:
+        anywhere = np.flatnonzero(~np.isfinite(values).all(axis=0))
+        found.append((int(anywhere[0]), "update") if anywhere.size else (None, "loss"))
+    return found

@@ -21,7 +21,7 @@ class Verdict:
 
     `since` is the step at which the present collapse began, `first` that of the first one (None: none);
     `site` the index of the site where a non-finite value came first, `direction` forward, backward, update or
-    loss; `recovered` the step at which a vanished gradient came back; `by_first_steps` whether the first step
+    loss, `backward` the site where the backward pass met it first if the forward pass had met it before; `recovered` the step at which a vanished gradient came back; `by_first_steps` whether the first step
     was even and the first collapse came within the first optimizer steps.
     """
 
@@ -34,6 +34,7 @@ class Verdict:
     direction: str = ""
     recovered: int | None = None
     by_first_steps: bool = False
+    backward: int | None = None
 
 
 def judge(flow: Flow, step: int, events: Sequence[Event], first_ratio: float) -> Verdict:
@@ -44,9 +45,13 @@ def judge(flow: Flow, step: int, events: Sequence[Event], first_ratio: float) ->
     past = [event for event in events if event.step <= step]
     first = next((event.step for event in past if event.kind == VANISH), None)
     early = 1 / EVEN <= first_ratio <= EVEN and first is not None and 0 < first <= FIRST_STEPS
-    for event in past:
-        if event.kind == NONFINITE:
-            return Verdict("nonfinite", flow.ratio, flow.spread, event.step, first, event.site, event.text)
+    trouble = [event for event in past if event.kind == NONFINITE]
+    if trouble:
+        begin, *rest = trouble
+        backward = next((e.site for e in rest if (e.step, e.text) == (begin.step, "backward")), None)
+        return Verdict(
+            "nonfinite", flow.ratio, flow.spread, begin.step, first, begin.site, begin.text, backward=backward
+        )
     turns = [event for event in past if event.kind in (VANISH, RECOVER)]
     since = turns[-1].step if turns and turns[-1].kind == VANISH else None
     recovered = turns[-1].step if turns and turns[-1].kind == RECOVER else None

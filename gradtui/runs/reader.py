@@ -79,8 +79,8 @@ class RunReader:
         self.first_step = self.last_step = -1
         try:
             self.refresh()
-            if not self.sites or "stream_grad" not in self.metrics or "weight_norm" not in self.metrics:
-                raise RunError(f"{path} has no measured sites, or lacks metrics: it is damaged")
+            if not self.sites or not self.metrics:
+                raise RunError(f"{path} has no measured sites, or no metrics: it is damaged")
         except RunError:
             self._db.close()
             raise
@@ -88,7 +88,8 @@ class RunReader:
     @cached_property
     def sites(self) -> tuple[Site, ...]:
         """The measured sites, in forward order."""
-        rows = self._query("SELECT name, layer, kind, stream FROM sites ORDER BY id")
+        stack = "stack" if self._query("PRAGMA user_version")[0][0] >= 2 else "''"
+        rows = self._query(f"SELECT name, layer, kind, stream, {stack} FROM sites ORDER BY id")
         return tuple(Site(*row) for row in rows)
 
     @cached_property

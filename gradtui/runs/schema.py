@@ -12,10 +12,12 @@ Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
 APPLICATION_ID = 0x67726164  # "grad": tells a run file from any other SQLite file
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1 had no stacks
 PYRAMID_FACTOR = 16
 PYRAMID_LEVELS = 5  # level k holds one bucket per 16ᵏ steps; 16⁵ ≈ 10⁶
 
+# What a preset's run holds, in this order. A run of somebody's own script may hold only some of them, or more:
+# its fact "metrics" lists what its frames consist of.
 METRICS: tuple[str, ...] = (
     "grad_norm",  # ‖∂L/∂θ‖₂ over the site's own parameters
     "act_rms",  # √mean(x²) of the stream leaving the site
@@ -24,16 +26,20 @@ METRICS: tuple[str, ...] = (
     "update_ratio",  # ‖Δθ‖₂ / ‖θ‖₂ of the step that was taken
     "mean_share",  # Σμ² / Σr² over tokens of the stream leaving the site
 )
+# Only where gradients are clipped, beside the norm from before: ‖∂L/∂θ‖₂ of what the optimizer was given.
+CLIPPED = "clipped_norm"
 STREAM_METRICS = frozenset({"act_rms", "stream_grad", "mean_share"})
 
-# A site without parameters has no gradient norm, which is neither zero nor NaN. All metrics are ≥ 0, so a
-# negative number says "not there" without hiding among the non-finite values, which mean trouble.
+# A site without parameters has no gradient norm, and neither has one that backward never reached: that is neither
+# zero nor NaN. All metrics are ≥ 0, so a negative number says "not there" without hiding among the non-finite
+# values, which mean trouble.
 ABSENT = -1.0
 
 TABLES = """
 CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE sites (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL, layer INTEGER, kind TEXT NOT NULL, stream INTEGER
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, layer INTEGER, kind TEXT NOT NULL, stream INTEGER,
+    stack TEXT NOT NULL
 );
 CREATE TABLE frames (
     step INTEGER PRIMARY KEY, wall REAL NOT NULL, seconds REAL NOT NULL,
@@ -58,22 +64,28 @@ FLAG_LOSS_NAN = 1
 class Site(msgspec.Struct, frozen=True):
     """A place that is measured.
 
-    `layer` is the residual block's index (None outside the stack), `kind` one of embedding, mixer,
-    feedforward, norm, head; `stream` is l where the tensor leaving this site is the stream point x_l
-    (x_0 leaves the embedding, x_{l+1} leaves layer l), else None.
+    `layer` is the residual block's index (None outside the stack); `kind` is embedding, mixer, feedforward, norm
+    or head in a preset's model, and in any other block (a whole residual block), input (the tensor that enters a
+    stack: no parameters) or module. `stream` is l where the tensor leaving this site is the stream point x_l
+    (x_0 leaves the embedding or is the input, x_{l+1} leaves layer l), else None.
+
+    A model may have several stacks (encoder and decoder): `stack` is the name of the one a site belongs to, empty
+    where there is only one or none. Layers and stream points are counted through: where the encoder has layers
+    0 … 5 and x_0 … x_6, the decoder has layers 6 … 11 and x_7 … x_13.
     """
 
     name: str
     layer: int | None
     kind: str
     stream: int | None = None
+    stack: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
     """What one optimizer step measured.
 
-    `values` is [metrics, sites] float32 in the order of `METRICS` and of the run's sites; `wall` is Unix
+    `values` is [metrics, sites] float32 in the order of the run's metrics and sites; `wall` is Unix
     time in seconds, `seconds` how long the step took, `loss` in nats, None where none was given.
     """
 

@@ -50,6 +50,7 @@ class RunWriter:
         sites: Sequence[Site],
         facts: Mapping[str, Any],
         *,
+        metrics: Sequence[str] = METRICS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path = path
@@ -63,7 +64,7 @@ class RunWriter:
             "started": time.time(),
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "metrics": list(METRICS),
+            "metrics": list(metrics),
             **facts,
         }
         self._buckets: dict[tuple[int, int], tuple[object, ...]] = {}
@@ -83,8 +84,8 @@ class RunWriter:
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
                 db.executescript(f"BEGIN;{TABLES}COMMIT;")
-                rows = [(index, s.name, s.layer, s.kind, s.stream) for index, s in enumerate(sites)]
-                db.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?)", rows)
+                rows = [(index, s.name, s.layer, s.kind, s.stream, s.stack) for index, s in enumerate(sites)]
+                db.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?)", rows)
                 self._write_facts(db)
                 db.execute("PRAGMA journal_mode = WAL")
             _move_without_overwriting(draft, self.path)

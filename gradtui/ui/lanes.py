@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gradtui.analysis.depth import Depth, by_depth, depth_of
-from gradtui.analysis.flow import Flow, classify, flow_ratio
+from gradtui.analysis.flow import Flow, Gauge
 from gradtui.analysis.verdict import Verdict, judge
 from gradtui.engine.protocol import LaneState
 from gradtui.presets import Preset
@@ -231,12 +231,11 @@ def pieces(steps: int, columns: int) -> list[tuple[int, int]]:
 
 def flow_of(reader: RunReader, snapshot: Snapshot) -> Flow:
     """The flow of one recorded step."""
-    row = reader.metrics.index("stream_grad")
     loss = snapshot.frame.loss
     bad = bool(snapshot.nonfinite.any()) or (loss is not None and not np.isfinite(loss))
-    return classify(snapshot.values[row, list(reader.stream_sites)], bad)
+    return Gauge.of(reader.sites, reader.metrics).read(snapshot.values, bad)
 
 
 def ratio_of(reader: RunReader, snapshot: Snapshot) -> float:
     """The flow ratio of one recorded step."""
-    return flow_ratio(snapshot.values[reader.metrics.index("stream_grad"), list(reader.stream_sites)])
+    return flow_of(reader, snapshot).ratio

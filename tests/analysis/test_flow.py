@@ -22,9 +22,10 @@ ACT, GRAD, STREAM = (METRICS.index(name) for name in ("act_rms", "grad_norm", "s
         ([12, 3, 1], "healthy"),
         ([0.05, 0.3, 1], "fading"),
         ([2e-4, 0.03, 1], "vanished"),
-        ([0, 0.03, 1], "vanished"),
+        ([0, 0.03, 1], "fading"),  # frozen or cut off at the bottom: nothing flows there that could vanish
+        ([0, 1, 1, 0], "healthy"),
         ([2e3, 40, 1], "exploding"),
-        ([1, np.nan, 1], "nonfinite"),
+        ([np.nan, 1, 1], "healthy"),  # not measured, or frozen
         ([1, 1, np.inf], "nonfinite"),
         ([0, 0, 0], "silent"),
     ],
@@ -37,6 +38,7 @@ def test_the_flow_ratio_is_first_over_last() -> None:
     assert flow_ratio([2.0, 100.0, 8.0]) == 0.25
     assert classify([2.0, 100.0, 8.0]).spread == 50
     assert np.isnan(flow_ratio([1.0, 0.0]))
+    assert classify([1, np.nan, 1], nonfinite=True).state == "nonfinite"
 
 
 def test_a_vanishing_gradient_rings_once_and_its_recovery_once() -> None:
@@ -56,11 +58,11 @@ def test_the_first_non_finite_value_is_found_in_the_order_it_was_computed() -> N
     values = make_frame(sites, 0).values
     values[ACT, 5:] = np.nan  # once wrong, everything after it is
     values[STREAM] = np.nan
-    assert first_nonfinite(values) == (5, "forward")
+    assert first_nonfinite(values) == [(5, "forward"), (len(sites) - 1, "backward")]
     values = make_frame(sites, 0).values
     values[STREAM, :4] = np.inf  # the backward pass comes from the head down
-    assert first_nonfinite(values) == (3, "backward")
-    assert first_nonfinite(make_frame(sites, 0).values) == (None, "loss")
+    assert first_nonfinite(values) == [(3, "backward")]
+    assert first_nonfinite(make_frame(sites, 0).values) == [(None, "loss")]
 
 
 def test_a_non_finite_alarm_rings_once_and_names_the_site() -> None:

@@ -193,13 +193,14 @@ def test_a_poisoned_weight_is_seen_at_its_own_site_and_step(tmp_path) -> None:  
     trainer.close("done")
     from gradtui.runs.reader import RunReader
 
-    [alarm] = [event for event in RunReader(tmp_path / "a.gradtui").events() if event.kind == "nonfinite"]
+    alarm, after = [event for event in RunReader(tmp_path / "a.gradtui").events() if event.kind == "nonfinite"]
     assert frame.step == 3
     assert alarm.step == 3
     names = [site.name for site in RunReader(tmp_path / "a.gradtui").sites]
     assert alarm.site is not None
     assert names[alarm.site] == "layers.2.feedforward"
     assert alarm.text == "forward"
+    assert (after.step, after.text, names[after.site or 0]) == (3, "backward", "head")
 
 
 def test_a_gradient_norm_is_the_one_before_clipping(tmp_path) -> None:  # type: ignore[no-untyped-def]
