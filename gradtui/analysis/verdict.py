@@ -21,7 +21,8 @@ class Verdict:
 
     `since` is the step at which the present collapse began, `first` that of the first one (None: none);
     `site` the index of the site where a non-finite value came first, `direction` forward, backward, update or
-    loss, `backward` the site where the backward pass met it first if the forward pass had met it before; `recovered` the step at which a vanished gradient came back; `by_first_steps` whether the first step
+    loss, `backward` the site where the backward pass met it first if the forward pass had met it before;
+    `recovered` the step at which a vanished gradient came back; `by_first_steps` whether the first step
     was even and the first collapse came within the first optimizer steps.
     """
 
