@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from gradtui import __version__, paths
+from gradtui.commands import data, script
 from gradtui.failure import FAILURE, USAGE, Failure
 from gradtui.presets import Library, Preset, PresetError, load_library
 from gradtui.runs import RunError
@@ -80,6 +81,12 @@ def presets(context: click.Context, as_json: bool, directories: tuple[Path, ...]
 @click.option("--seed", type=click.IntRange(0, 2**62), metavar="S", help="Instead of the preset's own.")
 @click.option("--device", type=click.Choice(DEVICES), default="auto", show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The run file to write.")
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Bound the file: the newest N steps in full, older thinned.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object as the last line of stdout.")
 @presets_option
 @click.pass_context
@@ -90,6 +97,7 @@ def run(
     seed: int | None,
     device: str,
     out: Path | None,
+    keep: int | None,
     as_json: bool,
     directories: tuple[Path, ...],
 ) -> None:
@@ -99,12 +107,14 @@ def run(
         training = msgspec.structs.replace(chosen.training, steps=steps)
         chosen = msgspec.structs.replace(chosen, training=training)
     seed = chosen.training.seed if seed is None else seed
-    summary = _train(chosen, seed, device, out, as_json)
+    summary = _train(chosen, seed, device, out, keep, as_json)
     if as_json:
         click.echo(json.dumps(summary))
 
 
-def _train(preset: Preset, seed: int, device: str, out: Path | None, as_json: bool) -> dict[str, Any]:
+def _train(
+    preset: Preset, seed: int, device: str, out: Path | None, keep: int | None, as_json: bool
+) -> dict[str, Any]:
     # torch is loaded here, after all that can be refused without it.
     from gradtui.engine.device import DeviceError, choose_device
     from gradtui.engine.headless import Interrupted, train
@@ -132,7 +142,7 @@ def _train(preset: Preset, seed: int, device: str, out: Path | None, as_json: bo
         hidden=sys.stderr is None or not sys.stderr.isatty(),
     ) as bar:
         try:
-            train(preset, seed=seed, device=device, run=out, on_frame=lambda _frame: bar.update(1))
+            train(preset, seed=seed, device=device, run=out, keep=keep, on_frame=lambda _frame: bar.update(1))
         except Interrupted as stop:
             bar.render_finish()
             raise Failure(f"{stop}; what was trained is in {out}", 128 + stop.signal) from stop
@@ -149,19 +159,18 @@ def _train(preset: Preset, seed: int, device: str, out: Path | None, as_json: bo
 @click.option("--language", type=click.Choice(["en", "zh"]), help="Default: from the locale.")
 @presets_option
 def watch(files: tuple[Path, ...], language: str | None, directories: tuple[Path, ...]) -> None:
-    """The lab's charts on run files, live or finished; without FILE, on the newest run.
+    """The lab's charts on run files, live or finished; several FILEs are overlaid.
 
-    A run file holds the preset that it was made from, so --presets changes nothing here.
+    Without FILE: the newest run, and o to pick others. A run file holds the preset that it was made from, so
+    --presets changes nothing here.
     """
-    from gradtui.ui.launch import launch_watch
+    from gradtui.ui.launch import launch_pick, launch_watch
 
     if not files:
         directory = paths.run_directory(paths.data_directory())
-        found = [path for path in directory.glob("*.gradtui") if path.is_file()]
-        found.sort(key=lambda path: path.stat().st_mtime)
-        if not found:
+        if not any(directory.glob("*.gradtui")):
             raise Failure(f"there is no run file in {directory}; name one", USAGE)
-        files = (found[-1],)
+        sys.exit(launch_pick(directory, language=language))
     for file in files:
         if not file.is_file():
             raise Failure(f"{file} is not there, or is not a file; name a run file (*.gradtui)", USAGE)
@@ -190,8 +199,9 @@ def doctor(context: click.Context, directories: tuple[Path, ...]) -> None:
 def bench(names: tuple[str, ...], repeat: int, as_json: bool, directories: tuple[Path, ...]) -> None:
     """What gradtui costs, as ratios to a baseline in the same run.
 
-    NAME is one of probe, lane, redraw, start, keys, beside; all of them where none is named. soak watches
-    memory for as many minutes as --repeat says. What is measured is always the shipped preset post-ln.
+    NAME is one of probe, lane, redraw, start, keys, beside, scale; all of them where none is named. soak watches
+    memory for as many minutes as --repeat says; scale makes up runs of --repeat × 100,000 steps. What is trained
+    is always the shipped preset post-ln.
     """
     from dataclasses import asdict
 
@@ -208,6 +218,11 @@ def bench(names: tuple[str, ...], repeat: int, as_json: bool, directories: tuple
                 click.echo(result.line())
     if as_json:
         click.echo(json.dumps(results))
+
+
+cli.add_command(data.runs)
+cli.add_command(data.export)
+cli.add_command(script.exec_script)
 
 
 def _library(directories: tuple[Path, ...], quiet: bool = False) -> Library:

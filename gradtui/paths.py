@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -48,11 +49,13 @@ def why_not_writable(directory: Path) -> str:
     return ""
 
 
-def new_run_path(directory: Path, name: str, seed: int) -> Path:
-    """A name that no run file of this or any other process has, made of preset, seed and time."""
+def new_run_path(directory: Path, name: str, seed: int | None = None) -> Path:
+    """A name that no run file of this or any other process has, made of preset or script, seed and time."""
     # The file itself is made later, by another process: only a number keeps two calls in a second apart.
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    return directory / f"{name[:80]}-s{seed}-{stamp}-{os.getpid()}-{next(_numbers)}{SUFFIX}"
+    safe = re.sub(r"[^\w.+=-]+", "_", name)[:80].lstrip(".") or "run"
+    about = safe if seed is None else f"{safe}-s{seed}"
+    return directory / f"{about}-{stamp}-{os.getpid()}-{next(_numbers)}{SUFFIX}"
 
 
 def run_directory(data: Path) -> Path:

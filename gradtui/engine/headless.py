@@ -25,14 +25,24 @@ class Interrupted(Exception):
         self.signal = number
 
 
-def train(preset: Preset, *, seed: int, device: str, run: Path, on_frame: Callable[[Frame], None]) -> None:
+def train(
+    preset: Preset,
+    *,
+    seed: int,
+    device: str,
+    run: Path,
+    on_frame: Callable[[Frame], None],
+    keep: int | None = None,
+) -> None:
     """Train to the preset's last step, or until the loss has diverged; `on_frame` sees every frame.
+
+    `keep` bounds the run file to that many steps in full.
 
     Raises CorpusError, DeviceError or RunError, and Interrupted after a signal.
     """
     torch.set_num_threads(1)
     keep_freed_pages()
-    trainer = Trainer(preset, seed=seed, device=device, run=run)
+    trainer = Trainer(preset, seed=seed, device=device, run=run, keep=keep)
     caught: list[int] = []
 
     def remember(number: int, _frame: FrameType | None) -> None:

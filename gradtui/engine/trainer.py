@@ -16,7 +16,9 @@ from gradtui.analysis.alarms import AlarmTracker
 from gradtui.engine.device import choose_device
 from gradtui.presets import Preset
 from gradtui.probe.meter import Meter
-from gradtui.runs.schema import Event, Frame
+from gradtui.probe.places import described
+from gradtui.probe.wire import Unopened, Wire
+from gradtui.runs.schema import CLIPPED, METRICS, Event, Frame
 from gradtui.runs.writer import RunWriter
 from gradtui.zoo import registry
 from gradtui.zoo.corpus import load_corpus
@@ -29,7 +31,7 @@ NONFINITE_STEPS = 5
 class Trainer:
     """A preset in training. Raises CorpusError, DeviceError or RunError where it cannot begin."""
 
-    def __init__(self, preset: Preset, *, seed: int, device: str, run: Path) -> None:
+    def __init__(self, preset: Preset, *, seed: int, device: str, run: Path, keep: int | None = None) -> None:
         self.preset, self.seed = preset, seed
         self.device = choose_device(device)
         config, training = preset.model, preset.training
@@ -38,14 +40,17 @@ class Trainer:
         make_optimizer = registry.resolve(registry.OPTIMIZERS[training.optimizer])
         self._optimizer: torch.optim.Optimizer = make_optimizer(self.model.parameters(), training)
         self._schedule = registry.resolve(registry.SCHEDULES[training.schedule])
-        self._meter = Meter(self.model.sites(), self.device)
+        # Where gradients are clipped, both norms are recorded.
+        self._metrics = (*METRICS, CLIPPED) if training.clip else METRICS
+        self._meter = Meter(described(self.model.sites()), self._metrics)
         self._meter.attach()
-        self._alarms = AlarmTracker(self._meter.sites)
+        self._wire = Wire(self.device)
+        self._alarms = AlarmTracker(self._meter.sites, self._metrics)
         self._nonfinite = 0
         self._seconds = 0.0
         self.lr_scale = 1.0
         self.step_count = 0
-        self.writer = RunWriter(run, self._meter.sites, self._facts())
+        self.writer = RunWriter(run, self._meter.sites, self._facts(), metrics=self._metrics, keep=keep)
 
     def _facts(self) -> dict[str, Any]:
         config, training = self.preset.model, self.preset.training
@@ -84,11 +89,14 @@ class Trainer:
         self._optimizer.zero_grad(set_to_none=True)
         loss = self.model.loss(tokens_BS)
         loss.backward()
-        self._meter.after_backward()
+        self._meter.read_gradients()
         if training.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.clip)
+            self._meter.read_clipped()
+        self._meter.before_step()
         self._optimizer.step()
-        arrived = self._meter.after_step(loss, (self.step_count, lr))
+        self._meter.after_step()
+        arrived = self._wire.send(self._meter.take(), {"loss": loss, "lr": lr}, self.step_count)
         self.step_count += 1
         self._seconds = time.perf_counter() - began
         return self._record(arrived)
@@ -100,20 +108,22 @@ class Trainer:
 
     def rest(self, status: str, reason: str = "") -> list[Frame]:
         """Record all that is under way and note why training stands still."""
-        frames = self._record(self._meter.drain())
+        frames = self._record(self._wire.drain())
         self.writer.set_facts(status=status, reason=reason)
         return frames
 
     def close(self, status: str, reason: str = "") -> None:
         """Record everything and close the run file."""
-        self._record(self._meter.drain())
+        self._record(self._wire.drain())
         self._meter.detach()
         self.writer.close(status, reason)
 
-    def _record(self, arrived: list[Any]) -> list[Frame]:
+    def _record(self, arrived: list[Unopened]) -> list[Frame]:
         frames = []
-        for (step, lr), loss, values in arrived:
-            frame = Frame(step, time.time(), self._seconds, loss, lr, values)
+        for parcel in arrived:
+            arrival = parcel.open()
+            step, loss, values = arrival.tag, arrival.scalars["loss"], arrival.matrix(self._metrics)
+            frame = Frame(step, time.time(), self._seconds, loss, arrival.scalars["lr"], values)
             for event in self._alarms.update(step, loss, values):
                 self.writer.event(event)
             self._nonfinite = 0 if np.isfinite(loss) else self._nonfinite + 1

@@ -1,165 +1,166 @@
 """Measures gradients, the residual stream and updates of one model, step by step.
 
-Shape legend: M metrics, S sites; a stream tensor is [..., D], D its width.
-Everything is reduced on the device into one small buffer; one transfer brings it to the host.
+Everything is reduced on the device to one number per tensor; `wire` brings a step's numbers to the host together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
+from torch import Tensor
+from torch.nn import Parameter
 
-from gradtui.probe.transfer import Transfer
-from gradtui.runs.schema import ABSENT, METRICS, Floats, Site
-
-# Rows of the buffer, S numbers each. The weights have two, which take turns: one for before a step, one for
-# after it, so that every number is read once, while it is still in the cache.
-GRAD, DELTA, STREAM, STREAM_SUM, STREAM_GRAD, WEIGHT = range(6)
-_ROWS = 7
-_ROW = {name: row for row, name in enumerate(METRICS)}
-_VERSION = attrgetter("_version")
-_norm = torch.linalg.vector_norm
-
-Arrived = tuple[Any, float, Floats]
+from gradtui.probe.places import Place
+from gradtui.probe.streams import Streams
+from gradtui.probe.tally import GRAD, GRAD_CLIPPED, NEEDS, STREAM, STREAM_GRAD, STREAM_SUM, Tally
+from gradtui.probe.weights import Weights
+from gradtui.runs.schema import Site
 
 
 class Meter:
-    """Measures the sites of one model; call its methods in this order, every step:
+    """Measures the sites of one model; call its methods in this order, every measured step:
 
-    forward and backward → `after_backward` → (clipping) → optimizer step → `after_step`.
+    forward and backward → `read_gradients` → (clipping → `read_clipped`) → `before_step` → optimizer step →
+    `after_step` → `take`. Between `attach` and `detach` forward hooks are live; they read tensors and change none,
+    so the loss is bit-identical with and without them.
 
-    `sites` pairs each site with the module that owns exactly its parameters and whose output is the stream
-    leaving it. Between `attach` and `detach` forward hooks are live; they read tensors and change none, so
-    the loss is bit-identical with and without them.
+    `owners` splits the parameters among several optimizers: who moves which, by position; what nobody moves is
+    the first one's. The methods of a step then take the position of the optimizer that steps.
     """
 
-    def __init__(self, sites: Sequence[tuple[Site, nn.Module]], device: torch.device) -> None:
-        self.sites = tuple(site for site, _ in sites)
-        self._modules = [module for _, module in sites]
-        self._groups = [[p for p in module.parameters() if p.requires_grad] for module in self._modules]
-        self._parameters = [p for group in self._groups for p in group]
-        self._owns = np.array([bool(group) for group in self._groups])
-        self._firsts = [group[0] for group in self._groups if group]  # other memory comes to all of a site at once
-        self._owners = [index for index, group in enumerate(self._groups) if group]
-        self._weights = [torch.empty(0)] * len(sites)
-        self._turn = 0
-        self._known_state: tuple[list[int], list[int]] | None = None
-        self._buffer = torch.zeros(1 + _ROWS * len(sites), device=device)
-        # Views made once: indexing a tensor costs as much as the reduction that is written there.
-        self._loss_slot = self._buffer[0]
-        self._slots = [list(row) for row in self._buffer[1:].view(_ROWS, -1)]
-        self._elements = np.zeros(len(sites))
-        self._width = np.ones(len(sites))
-        self._graded = self._owns
-        self._handles: list[RemovableHandle] = []
-        self._transfer = Transfer(device)
+    def __init__(
+        self,
+        places: Sequence[Place],
+        metrics: Sequence[str],
+        owners: Sequence[frozenset[Parameter]] = (frozenset(),),
+    ) -> None:
+        self._rows = rows = rows_of(metrics)
+        self.metrics = tuple(metrics)
+        self.sites: tuple[Site, ...] = tuple(place.site for place in places)
+        heard = [(index, place.tap) for index, place in enumerate(places) if place.tap is not None]
+        if not rows & _HEARD:
+            heard = []
+        self.streams = Streams(
+            [tap for _, tap in heard], rows, sites=[index for index, _ in heard], count=len(places)
+        )
+        self._weights = [Weights(_share(places, owners, k), len(places), rows) for k in range(len(owners))]
+        self._tally = self._empty()
+        self._adopted: Tally | None = None
+
+    def _empty(self) -> Tally:
+        return Tally(elements=[0] * len(self.sites), width=[1] * len(self.sites))
 
     def attach(self) -> None:
         """Start listening to forward passes."""
-        for index, module in enumerate(self._modules):
-            self._handles.append(module.register_forward_hook(self._on_output(index)))
+        self.streams.attach()
 
     def detach(self) -> None:
         """Stop listening; the model carries no trace."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self.streams.detach()
 
-    def _on_output(self, index: int) -> Callable[[nn.Module, Any, Tensor], None]:
-        stream, stream_sum, stream_grad = (self._slots[row][index] for row in (STREAM, STREAM_SUM, STREAM_GRAD))
+    def parameters(self, optimizer: int = 0) -> list[Parameter]:
+        """The measured parameters that an optimizer moves."""
+        return self._weights[optimizer].parameters
 
-        shape: list[torch.Size | None] = [None]
+    def read_gradients(self, optimizer: int = 0) -> None:
+        """Take the gradients, before clipping."""
+        self._weights[optimizer].read_gradients(self._tally, GRAD)
 
-        def measure_gradient(grad: Tensor) -> None:
-            _norm(grad.detach() if grad.requires_grad else grad, out=stream_grad)
+    def read_clipped(self, optimizer: int = 0) -> None:
+        """Take the gradients once more, after clipping."""
+        self._weights[optimizer].read_gradients(self._tally, GRAD_CLIPPED)
 
-        def measure_output(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
-            if not output.requires_grad:
-                return  # an evaluation pass is not a training step
-            x = output.detach()
-            if x.shape != shape[0]:
-                shape[0] = x.shape
-                self._elements[index], self._width[index] = x.numel(), x.shape[-1]
-            _norm(x, out=stream)
-            _norm(x.sum(-1), out=stream_sum)
-            output.register_hook(measure_gradient)
+    def before_step(self, optimizer: int = 0, weights: Mapping[Parameter, Tensor] | None = None) -> None:
+        """Know the parameters as they are before the step, or as `weights` says that they were."""
+        self._weights[optimizer].before_step(weights)
 
-        return measure_output
+    def after_step(self, optimizer: int = 0) -> None:
+        """Measure the update."""
+        self._weights[optimizer].after_step(self._tally)
 
-    @torch.no_grad()
-    def after_backward(self) -> None:
-        """Take the gradients, before clipping, and know the parameters as they are before the step."""
-        graded = []
-        for group, slot in zip(self._groups, self._slots[GRAD], strict=True):
-            grads = [grad for p in group if (grad := p.grad) is not None]
-            graded.append(bool(grads))
-            if grads:
-                _norm(_flatten(grads), out=slot)
-        self._graded = np.array(graded)
-        if self._state() != self._known_state:
-            # Somebody else has changed the weights since the last step, or this is the first.
-            slots = self._slots[WEIGHT + self._turn]
-            for index in self._owners:
-                weights = self._weights[index] = _flatten(self._groups[index])
-                _norm(weights, out=slots[index])
+    @property
+    def all_parameters(self) -> list[Parameter]:
+        """Every measured parameter."""
+        return [p for weights in self._weights for p in weights.parameters]
 
-    @torch.no_grad()
-    def after_step(self, loss: Tensor, tag: Any) -> list[Arrived]:
-        """Measure the update and send everything off; returns what has arrived: (tag, loss, [M, S]).
+    def adopt(self, tally: Tally) -> None:
+        """Begin with what was heard before the sites were known."""
+        self._adopted = tally
 
-        On a CPU this step's values arrive at once, on a GPU those of the step before, so that nothing waits.
-        """
-        self._loss_slot.copy_(loss)
-        context = (tag, self._elements.copy(), self._width.copy(), self._graded, self._turn)
-        self._turn ^= 1
-        groups, before = self._groups, self._weights
-        for index in self._owners:
-            weights = _flatten(groups[index])
-            _norm(before[index].sub_(weights), out=self._slots[DELTA][index])
-            _norm(weights, out=self._slots[WEIGHT + self._turn][index])
-            before[index] = weights
-        self._known_state = self._state()
-        return [self._unpack(*arrived) for arrived in self._transfer.push(self._buffer, context)]
+    def take_weights(self) -> Tally:
+        """What this step has collected about parameters."""
+        tally, self._tally = self._tally, self._empty()
+        return tally
 
-    def _state(self) -> tuple[list[int], list[int]]:
-        """Changes whenever somebody changes a parameter, in place or by giving it other memory."""
-        return list(map(_VERSION, self._parameters)), list(map(Tensor.data_ptr, self._firsts))
+    def take(self) -> Tally:
+        """All that this step has collected."""
+        tally, heard = self.take_weights(), self.streams.take()
+        if self._adopted is not None:
+            heard, self._adopted = self._adopted, None
+        tally.values += heard.values
+        tally.places += heard.places
+        tally.elements, tally.width = heard.elements, heard.width
+        return tally
 
-    def drain(self) -> list[Arrived]:
-        """What is still under way after the last step."""
-        return [self._unpack(*arrived) for arrived in self._transfer.drain()]
+    def blind(self, tally: Tally, *, compiled: bool) -> list[str]:
+        """Sentences that name what this step should have heard and did not, and why."""
+        there = set(tally.places)
+        count = len(self.sites)
 
-    def _unpack(self, host: Floats, context: Any) -> Arrived:
-        tag, elements, width, graded, turn = context
-        rows = host[1:].astype(np.float64).reshape(_ROWS, -1)
-        weights = rows[WEIGHT + turn]
-        matrix = np.empty((len(METRICS), len(self.sites)), np.float32)
-        with np.errstate(all="ignore"):
-            matrix[_ROW["grad_norm"]] = rows[GRAD]
-            matrix[_ROW["act_rms"]] = rows[STREAM] / np.sqrt(elements)
-            matrix[_ROW["stream_grad"]] = rows[STREAM_GRAD]
-            matrix[_ROW["weight_norm"]] = weights
-            matrix[_ROW["update_ratio"]] = rows[DELTA] / weights
-            matrix[_ROW["mean_share"]] = np.square(rows[STREAM_SUM] / rows[STREAM]) / width
-        if not rows[STREAM].all():
-            matrix[_ROW["mean_share"], rows[STREAM] == 0] = 0  # a zero stream has no mean
-        if not weights.all():
-            # Sites without parameters have weight 0 here; a ratio to zero weights is undefined, too.
-            matrix[_ROW["update_ratio"], weights == 0] = ABSENT
-            matrix[_ROW["weight_norm"], ~self._owns] = ABSENT
-        if not graded.all():
-            matrix[_ROW["grad_norm"], ~graded] = ABSENT
-        return tag, float(host[0]), matrix
+        def measured(row: int) -> set[int]:
+            return {site for site in range(count) if row * count + site in there}
+
+        if GRAD in self._rows and not measured(GRAD):
+            return [
+                "no parameter has a gradient (.grad is None everywhere): gradients taken by torch.func or "
+                "torch.autograd.grad cannot be seen"
+            ]
+        sentences = []
+        heard = measured(STREAM_GRAD) if STREAM_GRAD in self._rows else measured(STREAM)
+        listening = self.streams.sites
+        troubled = {listening[tap]: reason for tap, reason in self.streams.trouble.items()}
+        for reason in dict.fromkeys(troubled.values()):
+            names = self._names(site for site, why in troubled.items() if why == reason)
+            sentences.append(f"activations and stream gradients of {names} cannot be seen: {reason}")
+        silent = [site for site in sorted(measured(GRAD)) if site in listening]
+        silent = [site for site in silent if site not in heard and site not in troubled]
+        if silent:
+            why = (
+                "they are inside a graph of torch.compile, which hooks do not reach (compile block by block "
+                "to see them)"
+                if compiled
+                else "they are not called as modules, so no hook hears them"
+            )
+            what = f"activations and stream gradients of {self._names(silent)} cannot be seen"
+            sentences.append(f"{what}: {why}; gradients and updates of the weights are complete")
+        return sentences
+
+    def _names(self, sites: Iterable[int]) -> str:
+        names = [self.sites[site].name for site in sites]
+        if len(names) == len(self.sites):
+            return f"all {len(names)} sites"
+        shown = ", ".join(names[:4])
+        return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more sites"
 
 
-def _flatten(tensors: Sequence[Tensor]) -> Tensor:
-    """All numbers in one new vector: one reduction of it is cheaper than one per parameter."""
-    flat: Tensor = torch._utils._flatten_dense_tensors(tensors)
-    # Of a single tensor the flat vector would be a view, and change with it.
-    return flat if len(tensors) > 1 else flat.clone()
+_HEARD = frozenset({STREAM, STREAM_SUM, STREAM_GRAD})
+
+
+def rows_of(metrics: Sequence[str]) -> frozenset[int]:
+    """The rows that are needed for these metrics."""
+    return frozenset(row for metric in metrics for row in NEEDS[metric])
+
+
+def _share(
+    places: Sequence[Place], owners: Sequence[frozenset[Parameter]], position: int
+) -> list[tuple[int, list[Parameter]]]:
+    """The trainable parameters of each site that the optimizer at `position` moves."""
+    owned = owners[position]
+    others = frozenset[Parameter]().union(*(o for k, o in enumerate(owners) if k != position))
+    share = []
+    for index, place in enumerate(places):
+        mine = [p for p in place.parameters if p in owned or (position == 0 and p not in others)]
+        trainable = [p for p in mine if p.requires_grad]
+        if trainable:
+            share.append((index, trainable))
+    return share

@@ -24,8 +24,9 @@ class Transfer:
         if not self._late:
             return [(vector.cpu().numpy().copy(), context)]
         arrived = self.drain()
-        if not self._pinned or self._pinned[0].numel() < vector.numel():
-            self._pinned = [torch.empty(vector.numel(), pin_memory=True) for _ in range(2)]
+        known = self._pinned[0] if self._pinned else None
+        if known is None or known.numel() < vector.numel() or known.dtype != vector.dtype:
+            self._pinned = [torch.empty(vector.numel(), dtype=vector.dtype, pin_memory=True) for _ in range(2)]
         self._turn ^= 1
         host = self._pinned[self._turn][: vector.numel()]
         host.copy_(vector, non_blocking=True)

@@ -33,11 +33,12 @@ class Bucket:
     loss_count: int
     loss_nonfinite: bool
     lr: float | None
+    closed: bool = False
 
     @property
     def full(self) -> bool:
-        """It holds its last step."""
-        return self.last_step + 1 == (self.index + 1) * int(PYRAMID_FACTOR**self.level)
+        """Nothing will be added to it: it holds its last step, or a later one has come."""
+        return self.closed or self.last_step + 1 == (self.index + 1) * int(PYRAMID_FACTOR**self.level)
 
     @property
     def mean(self) -> Floats:
@@ -88,13 +89,17 @@ class Pyramid:
                 previous = self._open.get(level)
                 if previous is not None and previous.index == piece.index:
                     piece = _merge(previous, piece)
+                elif previous is not None and not previous.full:
+                    # No step of it will come any more, though not all of its steps were measured.
+                    previous.closed = True
+                    yield previous
                 self._open[level] = piece
                 yield piece
             if level == PYRAMID_LEVELS:
                 return
             level += 1
             pieces = [
-                replace(reduce(_merge, group), level=level, index=index)
+                replace(reduce(_merge, group), level=level, index=index, closed=False)
                 for index, group in groupby(pieces, key=lambda piece: piece.index // PYRAMID_FACTOR)
             ]
 

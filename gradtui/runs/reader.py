@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sqlite3
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradtui.runs import RunError
+from gradtui.runs.process import is_alive
 from gradtui.runs.schema import (
     ABSENT,
     APPLICATION_ID,
@@ -29,11 +30,15 @@ from gradtui.runs.schema import (
     Frame,
     Site,
 )
+from gradtui.runs.thinning import Gap, plan
+
+CACHE_BYTES = 16 << 20  # what one window of a hundred sites touches
+BLOCK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One metric over some steps, each row a step or a bucket of steps.
+    """One metric over some steps, each row a step or a bucket of steps; rows may differ in how many they hold.
 
     `steps` [rows] is each row's first step; `low`, `mean`, `high` [rows, sites] are over the finite values
     (NaN where there was none); `nonfinite` [rows, sites] says whether any value was NaN or infinite.
@@ -66,6 +71,21 @@ class Snapshot:
     frame: Frame
     values: Floats
     nonfinite: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """N recorded steps, in order.
+
+    `steps` [N]; `loss` [N] in nats, NaN where there is none; `loss_given` [N] where there is one (one that is
+    NaN is given); `lr` [N]; `values` [N, metrics, sites] as they are stored, ABSENT where there is no value.
+    """
+
+    steps: NDArray[np.int64]
+    loss: NDArray[np.float64]
+    loss_given: Flags
+    lr: NDArray[np.float64]
+    values: Floats
 
 
 class RunReader:
@@ -121,7 +141,8 @@ class RunReader:
             self._facts = {key: json.loads(value) for key, value in self._query("SELECT key, value FROM facts")}
         except ValueError as error:
             raise RunError(f"{self.path} is damaged: its facts are not JSON: {error}") from error
-        first, last = self._query("SELECT min(step), max(step) FROM frames")[0]
+        # Each by itself is one look into the index; both in one SELECT would read every frame.
+        first, last = self._query("SELECT (SELECT min(step) FROM frames), (SELECT max(step) FROM frames)")[0]
         self.first_step, self.last_step = (-1, -1) if last is None else (first, last)
         return True
 
@@ -131,12 +152,32 @@ class RunReader:
         status = str(self.facts.get("status", "running"))
         alive = status in ("running", "paused") and self.facts.get("host") == socket.gethostname()
         pid = self.facts.get("pid")
-        if alive and isinstance(pid, int) and not _is_alive(pid):
+        if alive and isinstance(pid, int) and not is_alive(pid):
             return "died"
         return status
 
+    @property
+    def recorded(self) -> int:
+        """How many steps were recorded, also those of which only a summary is left."""
+        count = self.facts.get("recorded")
+        return count if isinstance(count, int) else int(self._query("SELECT count(*) FROM frames")[0][0])
+
+    @property
+    def thinned(self) -> Gap | None:
+        """(start, stop): of steps start ≤ s < stop only minimum, mean and maximum of many steps are left."""
+        gaps = self._gaps
+        return gaps[0] if gaps else None
+
+    @property
+    def _gaps(self) -> list[Gap]:
+        gaps = self.facts.get("gaps", [])
+        try:
+            return [(int(start), int(stop)) for start, stop in gaps]
+        except (TypeError, ValueError) as error:
+            raise RunError(f"{self.path} is damaged: it does not say which steps it has kept") from error
+
     def frame(self, step: int) -> Snapshot | None:
-        """The frame at `step`, or None if there is none."""
+        """The frame at `step`, or None if there is none (any more)."""
         query = "SELECT step, wall, seconds, loss, lr, flags, data FROM frames WHERE step = ?"
         rows = self._query(query, step)
         if not rows:
@@ -149,65 +190,120 @@ class RunReader:
         return Snapshot(frame, _without_absent(raw), ~np.isfinite(raw))
 
     def nearest_step(self, step: int) -> int:
-        """The last recorded step at or before `step`, else the first one."""
+        """The last step at or before `step` that has a frame, else the first one."""
         found = self._query("SELECT max(step) FROM frames WHERE step <= ?", step)[0][0]
         return self.first_step if found is None else int(found)
 
     def window(self, metric: str, start: int, stop: int, columns: int) -> Window:
-        """`metric` at steps start ≤ s < stop, in at least `columns` rows where the run is long enough."""
+        """`metric` at steps start ≤ s < stop, in at least `columns` rows where the run is long enough.
+
+        Steps whose frames are gone come in as fine buckets as there are. A row may begin before `start`.
+        """
+        row, sites = self._row(metric), len(self.sites)
+        parts = [
+            self._frame_rows(row, *piece) if level == 0 else self._bucket_rows(row, level, *piece)
+            for level, *piece in self._plan(start, stop, columns)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        none: Floats = np.empty((0, sites), np.float32)
+        parts = parts or [Window(np.empty(0, np.int64), none, none, none, none > 0)]
+        names = ("steps", "low", "mean", "high", "nonfinite")
+        return Window(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+    def _frame_rows(self, row: int, start: int, stop: int) -> Window:
         sites = len(self.sites)
-        offset = 1 + 4 * sites * self.metrics.index(metric)
-        level = _level(stop - start, columns)
-        if level == 0:
-            query = "SELECT step, substr(data, ?, ?) FROM frames WHERE step >= ? AND step < ? ORDER BY step"
-            rows = self._query(query, offset, 4 * sites, start, stop)
-            raw = self._floats([row[1] for row in rows], sites)
-            values = _without_absent(np.where(np.isfinite(raw), raw, np.float32(np.nan)))
-            return Window(_steps(rows, 1), values, values, values, ~np.isfinite(raw))
-        factor = PYRAMID_FACTOR**level
+        query = "SELECT step, substr(data, ?, ?) FROM frames WHERE step >= ? AND step < ? ORDER BY step"
+        rows = self._query(query, 1 + 4 * sites * row, 4 * sites, start, stop)
+        raw = self._floats([row[1] for row in rows], sites)
+        finite = np.isfinite(raw)
+        values = np.where(finite & (raw != ABSENT), raw, np.float32(np.nan))
+        return Window(_steps(rows, 1), values, values, values, ~finite)
+
+    def _bucket_rows(self, row: int, level: int, start: int, stop: int) -> Window:
+        sites, factor = len(self.sites), PYRAMID_FACTOR**level
         query = (
             "SELECT bucket, substr(low, ?1, ?2), substr(mean, ?1, ?2), substr(high, ?1, ?2),"
             " substr(nonfinite, ?3, ?4) FROM pyramid"
             " WHERE level = ?5 AND bucket >= ?6 AND bucket * ?7 < ?8 ORDER BY bucket"
         )
-        first = 1 + sites * self.metrics.index(metric)
-        rows = self._query(query, offset, 4 * sites, first, sites, level, start // factor, factor, stop)
+        places = (1 + 4 * sites * row, 4 * sites, 1 + sites * row, sites)
+        rows = self._query(query, *places, level, start // factor, factor, stop)
         low, mean, high = (_without_absent(self._floats([row[i] for row in rows], sites)) for i in (1, 2, 3))
-        nonfinite = np.frombuffer(b"".join(row[4] for row in rows), np.uint8).reshape(-1, sites) > 0
+        flags = b"".join(row[4] for row in rows)
+        if len(flags) != sites * len(rows):
+            raise RunError(f"{self.path} is damaged: some steps have too few values")
+        nonfinite = np.frombuffer(flags, np.uint8).reshape(-1, sites) > 0
         return Window(_steps(rows, factor), low, mean, high, nonfinite)
 
     def loss_window(self, start: int, stop: int, columns: int) -> LossWindow:
         """Loss and learning rate at steps start ≤ s < stop, as `window` does for metrics."""
-        level = _level(stop - start, columns)
-        factor = PYRAMID_FACTOR**level
-        if level == 0:
-            query = (
-                "SELECT step, loss, loss, loss, lr, flags & 1 FROM frames"
-                " WHERE step >= ? AND step < ? ORDER BY step"
-            )
-            rows = self._query(query, start, stop)
-        else:
-            query = (
-                "SELECT bucket, loss_min, loss_mean, loss_max, lr, loss_nonfinite FROM pyramid"
-                " WHERE level = ? AND bucket >= ? AND bucket * ? < ? ORDER BY bucket"
-            )
-            rows = self._query(query, level, start // factor, factor, stop)
+        rows: list[Any] = []
+        for level, begin, end in self._plan(start, stop, columns):
+            if level == 0:
+                query = (
+                    "SELECT step, loss, loss, loss, lr, flags & 1 FROM frames"
+                    " WHERE step >= ? AND step < ? ORDER BY step"
+                )
+                rows += self._query(query, begin, end)
+            else:
+                query = (
+                    "SELECT bucket * ?1, loss_min, loss_mean, loss_max, lr, loss_nonfinite FROM pyramid"
+                    " WHERE level = ?2 AND bucket >= ?3 AND bucket * ?1 < ?4 ORDER BY bucket"
+                )
+                factor = PYRAMID_FACTOR**level
+                rows += self._query(query, factor, level, begin // factor, end)
         table = np.array([row[1:] for row in rows], dtype=np.float64).reshape(-1, 5)
         finite = np.isfinite(table[:, :3])
         numbers = np.where(finite, table[:, :3], np.nan)
         nonfinite = (table[:, 4] > 0) | np.isinf(table[:, :3]).any(axis=1)
         low, mean, high = numbers.T
-        return LossWindow(_steps(rows, factor), low, mean, high, table[:, 3], nonfinite)
+        return LossWindow(_steps(rows, 1), low, mean, high, table[:, 3], nonfinite)
+
+    def _plan(self, start: int, stop: int, columns: int) -> list[tuple[int, int, int]]:
+        # What lies outside the run would ask for coarser buckets than there are.
+        recorded = min(stop, self.last_step + 1) - max(start, self.first_step)
+        return plan(start, stop, level_of(recorded, columns), self._gaps)
+
+    def blocks(self, metrics: Sequence[str] = (), start: int = 0, stop: int = 1 << 62) -> Iterator[Block]:
+        """Every frame at steps start ≤ s < stop, some at a time; all metrics, or those named, in that order."""
+        sites = len(self.sites)
+        rows = [self._row(name) for name in metrics or self.metrics]
+        limit = max(1, BLOCK_BYTES // (4 * sites * len(rows)))
+        columns = "".join(f", substr(data, {1 + 4 * sites * row}, {4 * sites})" for row in rows)
+        if rows == list(range(len(self.metrics))):
+            columns = ", data"
+        query = (
+            f"SELECT step, loss, lr, flags{columns} FROM frames WHERE step >= ? AND step < ? ORDER BY step LIMIT ?"
+        )
+        while found := self._query(query, start, stop, limit):
+            start = found[-1][0] + 1
+            steps = _steps(found, 1)
+            loss = np.array([row[1] for row in found], np.float64)
+            bad = np.array([row[3] & FLAG_LOSS_NAN for row in found], np.bool_)
+            lr = np.array([row[2] for row in found], np.float64)
+            values = self._floats([b"".join(row[4:]) for row in found], sites * len(rows))
+            yield Block(steps, loss, ~np.isnan(loss) | bad, lr, values.reshape(-1, len(rows), sites))
+
+    def steps(self) -> NDArray[np.int64]:
+        """The steps that have a frame, to which `metric` and `losses` belong."""
+        return _steps(self._query("SELECT step FROM frames ORDER BY step"), 1)
+
+    def columns(self, stop: int = 1 << 62) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """Step, loss (NaN also where none was given) and learning rate of every frame before step `stop`."""
+        rows = self._query("SELECT step, loss, lr FROM frames WHERE step < ? ORDER BY step", stop)
+        loss, lr = (np.array([row[i] for row in rows], np.float64) for i in (1, 2))
+        return _steps(rows, 1), loss, lr
 
     def metric(self, name: str) -> Floats:
-        """Every recorded value of a metric, [steps, sites]; NaN where absent, non-finite values kept."""
+        """A metric in every frame, [steps, sites]; NaN where absent, non-finite values kept."""
         sites = len(self.sites)
-        offset = 1 + 4 * sites * self.metrics.index(name)
+        offset = 1 + 4 * sites * self._row(name)
         rows = self._query("SELECT substr(data, ?, ?) FROM frames ORDER BY step", offset, 4 * sites)
         return _without_absent(self._floats([row[0] for row in rows], sites))
 
     def losses(self) -> NDArray[np.float64]:
-        """Every recorded loss in nats, [steps]; NaN also where none was given."""
+        """The loss of every frame in nats, [steps]; NaN also where none was given."""
         return np.array([row[0] for row in self._query("SELECT loss FROM frames ORDER BY step")], np.float64)
 
     def events(self) -> list[Event]:
@@ -223,6 +319,11 @@ class RunReader:
     def close(self) -> None:
         """Close the file; nothing can be read afterwards."""
         self._db.close()
+
+    def _row(self, metric: str) -> int:
+        if metric not in self.metrics:
+            raise RunError(f"{self.path} has no metric {metric!r}; it has: {', '.join(self.metrics)}")
+        return self.metrics.index(metric)
 
     def _floats(self, blobs: list[bytes], sites: int) -> Floats:
         joined = b"".join(blobs)
@@ -262,6 +363,7 @@ def _connect(path: Path) -> sqlite3.Connection:
                 check_same_thread=False,
             )
             db.execute("PRAGMA query_only = 1")
+            db.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
             application = db.execute("PRAGMA application_id").fetchone()[0]
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if application == APPLICATION_ID and version <= SCHEMA_VERSION:
@@ -284,7 +386,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     raise RunError(f"{path} is damaged or cut off: {problem}")
 
 
-def _level(steps: int, columns: int) -> int:
+def level_of(steps: int, columns: int) -> int:
+    """The coarsest level that has at least `columns` rows for so many steps."""
     level = 0
     while level < PYRAMID_LEVELS and steps > PYRAMID_FACTOR ** (level + 1) * max(columns, 1):
         level += 1
@@ -297,15 +400,3 @@ def _steps(rows: list[Any], factor: int) -> NDArray[np.int64]:
 
 def _without_absent(values: Floats) -> Floats:
     return np.where(values == ABSENT, np.float32(np.nan), values)
-
-
-def _is_alive(pid: int) -> bool:
-    if os.name != "posix":
-        return True  # elsewhere signal 0 is not a question
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

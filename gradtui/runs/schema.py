@@ -55,6 +55,8 @@ CREATE TABLE pyramid (
     low BLOB NOT NULL, mean BLOB NOT NULL, high BLOB NOT NULL, nonfinite BLOB NOT NULL,
     PRIMARY KEY (level, bucket)
 );
+-- The loss of a long run is read from here: its numbers lie together, not between the values of all sites.
+CREATE INDEX losses ON pyramid (level, bucket, loss_min, loss_mean, loss_max, lr, loss_nonfinite);
 """
 
 # SQLite stores NaN as NULL, so a frame's flags say whether a missing loss was NaN or never measured.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import sqlite3
 import time
@@ -17,31 +18,52 @@ from urllib.parse import quote
 import numpy as np
 
 from gradtui.runs import RunError
+from gradtui.runs.process import is_alive
 from gradtui.runs.pyramid import Pyramid
 from gradtui.runs.schema import (
     APPLICATION_ID,
     FLAG_LOSS_NAN,
     METRICS,
+    PYRAMID_FACTOR,
     SCHEMA_VERSION,
     TABLES,
     Event,
     Frame,
     Site,
 )
+from gradtui.runs.thinning import Gap, Thinner
 
 COMMIT_SECONDS = 0.25
+# While a file cannot be written, attempts become rarer: each may cost the caller its patience.
+MOST_SECONDS_BETWEEN_ATTEMPTS = 8.0
+BATCH = 256  # frames that wait as objects before they become rows
+MOST_WAITING = 4096  # rows
+MOST_WAITING_BYTES = 64 << 20
+LOG_BYTES = 4 << 20  # of SQLite's write-ahead log before it is moved into the file
 
 _INSERT_FRAME = "INSERT INTO frames VALUES (?, ?, ?, ?, ?, ?, ?)"
 _INSERT_EVENT = "INSERT INTO events (step, wall, kind, site, value, text) VALUES (?, ?, ?, ?, ?, ?)"
 _UPSERT_BUCKET = "INSERT OR REPLACE INTO pyramid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _UPSERT_FACT = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
+_DELETE_FRAMES = "DELETE FROM frames WHERE step >= ? AND step < ?"
+_DELETE_BUCKETS = "DELETE FROM pyramid WHERE level = ? AND bucket >= ? AND bucket < ?"
+
+_BESIDE = ("-journal", "-wal", "-shm")  # what SQLite keeps beside a file
+_DRAFT = re.compile(r"\..+\.(\d+)\.new(?:-journal|-wal|-shm)?")
+_DRAFT_SECONDS = 60
 
 
 class RunWriter:
     """Creates `path` and appends to it; raises RunError if it exists or cannot be written.
 
-    A failed commit (a full disk) raises RunError and keeps what it could not write; the next `flush` tries
-    again. Everything committed survives a crash of the process.
+    `keep` bounds the file: of all frames the first 256 and the newest `keep` stay, older ones only as minimum,
+    mean and maximum over 16, 256 … steps, of which each level keeps as much as windows need. `patience` is how
+    long, in seconds, a commit waits for somebody else who has locked the file.
+
+    A failed commit (a full disk) raises RunError and keeps what it could not write; later ones try again, at
+    growing intervals. What waits is bounded: when there is too much of it, the oldest frames are given up, and an
+    event "note" says so as soon as the file can be written. Everything committed survives a crash of the process.
+    In a forked child all methods do nothing: the file is its parent's.
     """
 
     def __init__(
@@ -51,27 +73,54 @@ class RunWriter:
         facts: Mapping[str, Any],
         *,
         metrics: Sequence[str] = METRICS,
+        keep: int | None = None,
+        patience: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if keep is not None and keep < 1:
+            raise RunError(f"{keep} frames cannot be kept; at least 1")
         self.path = path
+        self._shape = (len(metrics), len(sites))
+        self._patience = patience
         self._clock = clock
         self._closed = False
+        self._process = os.getpid()
+        self._newest = -1
         self._frames: list[Frame] = []
-        self._rows: list[tuple[object, ...]] = []
+        self._rows: list[tuple[Any, ...]] = []
         self._events: list[tuple[Any, ...]] = []
         self._facts: dict[str, Any] = {
             "status": "running",
             "started": time.time(),
-            "pid": os.getpid(),
+            "pid": self._process,
             "host": socket.gethostname(),
             "metrics": list(metrics),
             **facts,
         }
         self._buckets: dict[tuple[int, int], tuple[object, ...]] = {}
         self._pyramid = Pyramid()
+        self._thinner = None if keep is None else Thinner(keep)
+        self._dropped: dict[int, Gap] = {}
+        self._recorded = 0
+        self._lost: list[int] = []  # first and last step, and number, of frames that were given up
+        self._trouble = ""
+        self._most_waiting = max(BATCH, min(MOST_WAITING, MOST_WAITING_BYTES // self._frame_bytes))
         self._committed = -np.inf
+        self._interval = COMMIT_SECONDS
         self._db = self._create(sites)
-        self.flush()
+        try:
+            self.flush()
+        except RunError:
+            self._db.close()
+            raise
+
+    @property
+    def _is_failing(self) -> bool:
+        return self._interval > COMMIT_SECONDS
+
+    @property
+    def _frame_bytes(self) -> int:
+        return max(1, 4 * self._shape[0] * self._shape[1])
 
     def _create(self, sites: Sequence[Site]) -> sqlite3.Connection:
         if self.path.exists():
@@ -80,39 +129,55 @@ class RunWriter:
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_old_drafts(self.path.parent)
+            page = _page_size(self._frame_bytes)
             with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as db:
+                db.execute(f"PRAGMA page_size = {page}")
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
                 db.executescript(f"BEGIN;{TABLES}COMMIT;")
                 rows = [(index, s.name, s.layer, s.kind, s.stream, s.stack) for index, s in enumerate(sites)]
                 db.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?)", rows)
-                self._write_facts(db)
+                _write_facts(db, self._facts)
                 db.execute("PRAGMA journal_mode = WAL")
             _move_without_overwriting(draft, self.path)
-            db = sqlite3.connect(self.path, isolation_level=None, timeout=5, check_same_thread=False)
+            db = sqlite3.connect(self.path, isolation_level=None, timeout=self._patience, check_same_thread=False)
             db.execute("PRAGMA synchronous = NORMAL")
+            db.execute(f"PRAGMA wal_autocheckpoint = {LOG_BYTES // page}")
         except OSError as error:
             raise RunError(f"{self.path} cannot be created: {error.strerror}") from error
         except sqlite3.Error as error:
             raise RunError(f"{self.path} cannot be written: {error}") from error
         finally:
-            with contextlib.suppress(OSError):
-                draft.unlink()
+            _remove(draft, *(_beside(draft, suffix) for suffix in _BESIDE))
         return db
 
-    def _write_facts(self, db: sqlite3.Connection) -> None:
-        db.executemany(_UPSERT_FACT, [(key, json.dumps(value)) for key, value in self._facts.items()])
-
     def append(self, frame: Frame) -> None:
-        """Record one step; steps must increase. Commits if the last commit is long enough ago."""
+        """Record one step; raises RunError where steps do not increase, or there are too few or many values.
+
+        Commits if the last commit is long enough ago.
+        """
+        if self._is_foreign():
+            return
+        if frame.step <= self._newest:
+            raise RunError(f"{self.path}: step {frame.step} cannot follow step {self._newest}; steps increase")
+        if frame.values.shape != self._shape:
+            raise RunError(f"{self.path}: step {frame.step} has {frame.values.shape} values, not {self._shape}")
+        self._newest = frame.step
         self._frames.append(frame)
-        if self._clock() - self._committed >= COMMIT_SECONDS:
+        if self._clock() - self._committed >= self._interval:
             self.flush()
+        elif len(self._frames) >= BATCH:
+            self._collect()
+            if not self._is_failing and 2 * len(self._rows) >= self._most_waiting:
+                self.flush()
 
     def event(self, event: Event) -> None:
         """Record an event; it is committed together with the next frames."""
         row = (event.step, time.time(), event.kind, event.site, event.value, event.text)
         self._events.append(row)
+        if len(self._events) > self._most_waiting:
+            del self._events[0]
 
     def set_facts(self, **facts: Any) -> None:
         """Change run facts (status, reason, device …) at once."""
@@ -121,6 +186,39 @@ class RunWriter:
 
     def flush(self) -> None:
         """Commit everything that waits."""
+        if self._is_foreign():
+            return
+        self._collect()
+        if not (self._rows or self._events or self._facts):
+            return
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany(_INSERT_FRAME, self._rows)
+            self._db.executemany(_UPSERT_BUCKET, self._buckets.values())
+            self._db.executemany(_INSERT_EVENT, self._events + self._confession())
+            _write_facts(self._db, {**self._facts, **self._counts()})
+            self._delete()
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            # Also after a key press or a signal: what is left open here would be in the way of every later commit.
+            with contextlib.suppress(sqlite3.Error):
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+            if not isinstance(error, sqlite3.Error):
+                raise
+            self._trouble = str(error)
+            self._interval = min(2 * self._interval, MOST_SECONDS_BETWEEN_ATTEMPTS)
+            raise RunError(f"{self.path} cannot be written: {error}") from error
+        finally:
+            self._committed = self._clock()
+        self._recorded += len(self._rows)
+        self._interval = COMMIT_SECONDS
+        self._rows, self._events, self._facts, self._lost = [], [], {}, []
+        self._buckets.clear()
+        self._dropped.clear()
+
+    def _collect(self) -> None:
+        """Turn the frames that wait into rows; give up the oldest where too many cannot be written."""
         frames, self._frames = self._frames, []
         # Folding is not repeated after a failed commit: the changed buckets wait beside the frame rows.
         for bucket in self._pyramid.fold(frames):
@@ -128,27 +226,54 @@ class RunWriter:
             if bucket.index or bucket.full:
                 self._buckets[bucket.level, bucket.index] = bucket.row()
         self._rows += map(_frame_row, frames)
-        if not (self._rows or self._events or self._facts):
-            return
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany(_INSERT_FRAME, self._rows)
-            self._db.executemany(_UPSERT_BUCKET, self._buckets.values())
-            self._db.executemany(_INSERT_EVENT, self._events)
-            self._write_facts(self._db)
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise RunError(f"{self.path} cannot be written: {error}") from error
-        finally:
-            self._committed = self._clock()
-        self._rows, self._events, self._facts = [], [], {}
-        self._buckets.clear()
+        if self._thinner is not None and frames:
+            for frame in frames:
+                self._thinner.add(frame.step)
+            for level, (start, stop) in self._thinner.drop():
+                self._dropped[level] = self._dropped.get(level, (start, stop))[0], stop
+        if self._is_failing:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        excess = len(self._rows) - self._most_waiting
+        if excess > 0:
+            lost = [row[0] for row in self._rows[:excess]]
+            earlier = self._lost or [lost[0], lost[0], 0]
+            self._lost = [earlier[0], lost[-1], earlier[2] + excess]
+            del self._rows[:excess]
+        for key in list(self._buckets)[: max(0, len(self._buckets) - self._most_waiting)]:
+            del self._buckets[key]
+
+    def _counts(self) -> dict[str, Any]:
+        """How many frames there have been, and where they, and the buckets of each level, are gone again."""
+        counts: dict[str, Any] = {}
+        if self._rows:
+            counts["recorded"] = self._recorded + len(self._rows)
+        if self._thinner is not None and self._dropped:
+            counts["gaps"] = self._thinner.gaps
+        return counts
+
+    def _confession(self) -> list[tuple[Any, ...]]:
+        if not self._lost:
+            return []
+        first, last, count = self._lost
+        text = f"steps {first} to {last}: {count} frames are missing, they could not be written ({self._trouble})"
+        return [(last, time.time(), "note", None, None, text)]
+
+    def _delete(self) -> None:
+        for level, (start, stop) in self._dropped.items():
+            if level == 0:
+                self._db.execute(_DELETE_FRAMES, (start, stop))
+            else:
+                factor = PYRAMID_FACTOR**level
+                self._db.execute(_DELETE_BUCKETS, (level, start // factor, stop // factor))
+
+    def _is_foreign(self) -> bool:
+        return os.getpid() != self._process
 
     def close(self, status: str | None = None, reason: str = "") -> None:
         """Commit, note the final `status` and its `reason`, and close; calling it twice does nothing."""
-        if self._closed:
+        if self._closed or self._is_foreign():
             return
         if status is not None:
             self._facts.update(status=status, reason=reason, ended=time.time())
@@ -170,17 +295,55 @@ class RunWriter:
             self.close("failed", f"{type(error).__name__}: {error}")
 
 
+def _write_facts(db: sqlite3.Connection, facts: Mapping[str, Any]) -> None:
+    db.executemany(_UPSERT_FACT, [(key, json.dumps(value, default=str)) for key, value in facts.items()])
+
+
+def _page_size(frame_bytes: int) -> int:
+    """Pages of several frames each: neither room nor time is lost where a row does not fit into one."""
+    size = 4096
+    while size < 4 * frame_bytes and size < 32768:
+        size *= 2
+    return size
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _remove_old_drafts(directory: Path) -> None:
+    """A process that was killed while it made a run file has left its draft behind."""
+    now = time.time()
+    for path in directory.glob(".*.new*"):
+        match = _DRAFT.fullmatch(path.name)
+        if match is None or is_alive(int(match[1])):
+            continue
+        with contextlib.suppress(OSError):
+            # The process may be one of another host: a draft is made within moments.
+            if now - path.stat().st_mtime > _DRAFT_SECONDS:
+                path.unlink()
+
+
 def _move_without_overwriting(draft: Path, path: Path) -> None:
     """Raises FileExistsError if somebody else has made `path` in the meantime."""
+    # The log of an earlier file of this name, which somebody removed alone, would be taken for this one's.
+    strays = [stray for stray in (_beside(path, suffix) for suffix in _BESIDE) if stray.exists()]
     try:
         os.link(draft, path)
     except FileExistsError:
         raise
     except OSError:  # a file system without links
         draft.rename(path)
+    _remove(*strays)
 
 
-def _frame_row(frame: Frame) -> tuple[object, ...]:
+def _frame_row(frame: Frame) -> tuple[Any, ...]:
     flags = FLAG_LOSS_NAN if frame.loss is not None and np.isnan(frame.loss) else 0
     data = np.ascontiguousarray(frame.values, dtype=np.float32).tobytes()
     return frame.step, frame.wall, frame.seconds, frame.loss, frame.lr, flags, data
@@ -190,9 +353,7 @@ def mark_ended(path: Path, status: str, reason: str) -> None:
     """Note how a run ended whose writer can no longer say so; raises RunError."""
     try:
         db = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=rw", uri=True, isolation_level=None)
-        facts = {"status": status, "reason": reason, "ended": time.time()}
-        rows = [(key, json.dumps(value)) for key, value in facts.items()]
         with contextlib.closing(db):
-            db.executemany(_UPSERT_FACT, rows)
+            _write_facts(db, {"status": status, "reason": reason, "ended": time.time()})
     except sqlite3.Error as error:
         raise RunError(f"{path} cannot be written: {error}") from error

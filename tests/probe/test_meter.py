@@ -13,11 +13,32 @@ from torch import Tensor, nn
 from gradtui.engine.trainer import Trainer
 from gradtui.presets import ModelConfig, Preset, TrainingConfig
 from gradtui.probe.meter import Meter
+from gradtui.probe.places import described
+from gradtui.probe.wire import Wire
 from gradtui.runs.schema import ABSENT, METRICS, Site
 from gradtui.zoo import registry
 from gradtui.zoo.model import Transformer
 
 CPU = torch.device("cpu")
+
+
+class Measured:
+    """A model with a meter on it; `step` takes one step of an optimizer and returns loss and metrics × sites."""
+
+    def __init__(self, model: nn.Module, sites, optimizer: torch.optim.Optimizer) -> None:  # type: ignore[no-untyped-def]
+        self.optimizer = optimizer
+        self.meter, self.wire = Meter(described(sites), METRICS), Wire(CPU)
+        self.meter.attach()
+
+    def step(self, loss: Tensor):  # type: ignore[no-untyped-def]
+        loss.backward()
+        self.meter.read_gradients()
+        self.meter.before_step()
+        self.optimizer.step()
+        self.meter.after_step()
+        [parcel] = self.wire.send(self.meter.take(), {"loss": loss}, "tag")
+        arrival = parcel.open()
+        return arrival.scalars["loss"], arrival.matrix(METRICS)
 
 
 def tokens(step: int) -> Tensor:
@@ -76,17 +97,12 @@ def test_every_number_equals_plain_autograd(norm: str, topology: str, feedforwar
         layers=3, width=16, heads=2, context=8, norm=norm, topology=topology, feedforward=feedforward
     )
     probed, plain = Transformer(config, 1), Transformer(config, 1)
-    meter = Meter(probed.sites(), CPU)
-    meter.attach()
     optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-2) for model in (probed, plain)]
+    measured = Measured(probed, probed.sites(), optimizers[0])
     for step in range(3):
         loss = probed.loss(tokens(step))
         optimizers[0].zero_grad()
-        loss.backward()
-        meter.after_backward()
-        optimizers[0].step()
-        [(tag, measured_loss, values)] = meter.after_step(loss, step)
-        assert tag == step
+        measured_loss, values = measured.step(loss)
         assert measured_loss == loss.item()
 
         def step_plain(step: int = step) -> None:
@@ -107,19 +123,16 @@ def test_the_loss_is_bit_identical_with_and_without_the_probe() -> None:
     for probed in (True, False):
         model = Transformer(config, 3)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        meter = Meter(model.sites(), CPU)
-        if probed:
-            meter.attach()
+        measured = Measured(model, model.sites(), optimizer) if probed else None
         mine = []
         for step in range(10):
             optimizer.zero_grad()
             loss = model.loss(tokens(step))
-            loss.backward()
-            if probed:
-                meter.after_backward()
-            optimizer.step()
-            if probed:
-                meter.after_step(loss, step)
+            if measured:
+                measured.step(loss)
+            else:
+                loss.backward()
+                optimizer.step()
             mine.append(loss.item())
         losses.append(mine)
         states = torch.random.get_rng_state()
@@ -129,7 +142,7 @@ def test_the_loss_is_bit_identical_with_and_without_the_probe() -> None:
 
 def test_after_detach_the_model_carries_no_hook() -> None:
     model = Transformer(ModelConfig(layers=1, width=16, heads=2, context=8), 0)
-    meter = Meter(model.sites(), CPU)
+    meter = Meter(described(model.sites()), METRICS)
     meter.attach()
     meter.detach()
     assert not any(module._forward_hooks for module in model.modules())
@@ -137,16 +150,11 @@ def test_after_detach_the_model_carries_no_hook() -> None:
 
 def test_a_pass_without_gradient_is_not_measured() -> None:
     model = Transformer(ModelConfig(layers=1, width=16, heads=2, context=8), 0)
-    meter = Meter(model.sites(), CPU)
-    meter.attach()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    measured = Measured(model, model.sites(), torch.optim.SGD(model.parameters(), lr=0.1))
     loss = model.loss(tokens(0))
     with torch.no_grad():
         model.loss(tokens(1) * 0)
-    loss.backward()
-    meter.after_backward()
-    optimizer.step()
-    [(_, _, values)] = meter.after_step(loss, 0)
+    _, values = measured.step(loss)
     with torch.no_grad():
         reference = Transformer(ModelConfig(layers=1, width=16, heads=2, context=8), 0)
         x = reference.embedding(tokens(0)[:, :-1])
@@ -164,14 +172,8 @@ def test_unused_parameters_have_no_gradient_rather_than_a_zero_one() -> None:
         (Site("used", 0, "mixer", 0), model.used),
         (Site("unused", 1, "mixer", None), model.unused),
     ]
-    meter = Meter(sites, CPU)
-    meter.attach()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loss = model.used(torch.ones(2, 4)).sum()
-    loss.backward()
-    meter.after_backward()
-    optimizer.step()
-    [(_, _, values)] = meter.after_step(loss, 0)
+    measured = Measured(model, sites, torch.optim.SGD(model.parameters(), lr=0.1))
+    _, values = measured.step(model.used(torch.ones(2, 4)).sum())
     row = values[METRICS.index("grad_norm")]
     assert row[0] > 0
     assert row[1] == ABSENT

@@ -1,0 +1,87 @@
+"""Hears of what torch has no hook for: gradients about to be clipped, and steps that a GradScaler leaves out.
+
+While anybody listens, one function of torch's clipping module and `GradScaler.step` are wrapped; both do what
+they did. Scripts may have imported the clipping functions long before, so what those call is wrapped instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
+from torch.nn.utils import clip_grad
+
+_GROUPING = "_group_tensors_by_device_and_dtype"
+
+
+class Listener(Protocol):
+    """What wants to hear; none of these may raise."""
+
+    def clipping(self, gradients: Sequence[Tensor]) -> None:
+        """These gradients are about to be looked at or clipped."""
+
+    def scaling(self, optimizer: torch.optim.Optimizer, scale: Tensor | None) -> None:
+        """The optimizer is about to step, its loss having been multiplied by `scale`."""
+
+    def scaled(self, optimizer: torch.optim.Optimizer) -> None:
+        """It has stepped, or was left out because its gradients are not finite."""
+
+
+_listeners: list[Listener] = []
+_originals: dict[str, Callable[..., Any]] = {}
+
+
+def listen(listener: Listener) -> None:
+    """Begin to tell `listener`."""
+    if listener in _listeners:
+        return
+    if not _listeners:
+        _install()
+    _listeners.append(listener)
+
+
+def leave(listener: Listener) -> None:
+    """Tell it no more; torch is as it was once nobody listens."""
+    if listener in _listeners:
+        _listeners.remove(listener)
+        if not _listeners:
+            _uninstall()
+
+
+def _install() -> None:
+    group = getattr(clip_grad, _GROUPING, None)
+    if group is not None:
+
+        def grouping(tensors: Sequence[Sequence[Tensor]], *args: Any, **kwargs: Any) -> Any:
+            for listener in tuple(_listeners):
+                listener.clipping(tensors[0])
+            return group(tensors, *args, **kwargs)
+
+        _originals[_GROUPING] = group
+        _originals["grouping"] = grouping
+        setattr(clip_grad, _GROUPING, grouping)
+    step = GradScaler.step
+
+    def scaler_step(self: GradScaler, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        told = tuple(_listeners)
+        for listener in told:
+            listener.scaling(optimizer, self._scale if self.is_enabled() else None)
+        result = step(self, optimizer, *args, **kwargs)
+        for listener in told:
+            listener.scaled(optimizer)
+        return result
+
+    _originals["step"], _originals["scaler_step"] = step, scaler_step
+    GradScaler.step = scaler_step  # type: ignore[method-assign]
+
+
+def _uninstall() -> None:
+    # What somebody else has wrapped in the meantime stays: taking ours out from under it would take theirs too.
+    if getattr(clip_grad, _GROUPING, None) is _originals.get("grouping"):
+        setattr(clip_grad, _GROUPING, _originals[_GROUPING])
+    if GradScaler.step is _originals["scaler_step"]:
+        GradScaler.step = _originals["step"]  # type: ignore[method-assign]
+    _originals.clear()

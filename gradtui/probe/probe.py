@@ -1,0 +1,666 @@
+"""The public probe: attaches to anybody's model and optimizer, measures at each step, records in a run file."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import platform
+import shlex
+import sys
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from gradtui import __version__, paths
+from gradtui.probe import interpose
+from gradtui.probe.meter import Meter, rows_of
+from gradtui.probe.places import Heard, Layers, Place, settle, skipped, survey, unwrapped
+from gradtui.probe.ranks import Ranks, meet, rank
+from gradtui.probe.recorder import ProbeWarning, Recorder, Tag
+from gradtui.probe.streams import Streams, Tap
+from gradtui.probe.tally import ALL_METRICS, Tally
+from gradtui.probe.wire import Wire
+from gradtui.runs import RunError
+from gradtui.runs.schema import CLIPPED, METRICS, Event
+
+# Measuring updates means keeping the weights of before each step: above this many, only where it is asked for.
+UPDATE_ELEMENTS = 100_000_000
+# If no forward pass was heard by then, none will be: the model is compiled as a whole, or called by other ways.
+PATIENCE_STEPS = 2
+# So often a changed number of collected values is looked into; a model may change them at every step.
+LOOKS = 20
+
+P = ParamSpec("P")
+
+
+@dataclass(slots=True)
+class _Held:
+    """A measured step whose loss may still be logged."""
+
+    scalars: dict[str, Tensor | float]
+    tally: Tally
+    tag: Tag
+
+
+@dataclass(slots=True)
+class _Round:
+    """Where the optimizers are within one step: by position, whose gradients were read and who has stepped."""
+
+    read: set[int] = field(default_factory=set)
+    clipped: set[int] = field(default_factory=set)
+    stepped: set[int] = field(default_factory=set)
+    scalars: dict[str, Tensor | float] = field(default_factory=dict)
+    weights: dict[Parameter, Tensor] | None = None  # from before, where the sites are known only afterwards
+
+
+def _harmless(method: Callable[P, None]) -> Callable[P, None]:
+    """Whatever goes wrong in the probe is the probe's own affair: it says so once and is gone."""
+
+    @wraps(method)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(*args, **kwargs)
+        except Exception as error:
+            args[0]._give_up(error)  # type: ignore[attr-defined]
+
+    return guarded
+
+
+class Probe:
+    """Measures gradients, activations and updates of `model`, by layer, at every step of `optimizer`.
+
+        with gradtui.Probe(model, optimizer) as probe:
+            for batch in loader:
+                ...
+                probe.log(loss=loss)  # optional
+
+    It listens from the moment it is made. With an optimizer (or several: a step is then complete once each has
+    stepped) it measures by itself, so gradient accumulation counts once; without one, call `step()` after
+    backward.
+
+    `run` is the run file to write (default: a new one in gradtui's data directory); `layers` a path such as
+    "transformer.h", a list of modules, or a predicate of (name, module), default: the residual blocks that are
+    found; `metrics` some of grad_norm, act_rms, stream_grad, weight_norm, update_ratio, mean_share, clipped_norm;
+    `every` measures each k-th step only; `keep` bounds the file to that many steps in full, older ones thinned.
+
+    For those who build on it: `facts` are noted in the run file, `log_first` says whether losses are logged before
+    their step (default: as the first one is), and without `until_exit` the end of the interpreter closes nothing.
+
+    Raises RunError where the run file exists or cannot be made, LayersError (a ValueError) where `layers` names
+    nothing, ValueError or TypeError for other arguments. After that it never raises and never changes what is
+    computed: what it cannot do is a ProbeWarning and a sentence in the run file, and training goes on.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer | Iterable[Optimizer] | None = None,
+        *,
+        run: str | os.PathLike[str] | None = None,
+        layers: Layers = None,
+        metrics: Sequence[str] | None = None,
+        every: int = 1,
+        name: str | None = None,
+        keep: int | None = None,
+        facts: Mapping[str, Any] | None = None,
+        log_first: bool | None = None,
+        until_exit: bool = True,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ValueError(f"every must be a whole number of steps, at least 1, not {every!r}")
+        if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
+            raise ValueError(f"keep must be a whole number of steps, at least 1, not {keep!r}")
+        self._outer, self._model = model, unwrapped(model)
+        self._metrics, self._remarks = _choose_metrics(self._model, metrics)
+        self._survey = survey(self._model, layers)
+        self.name = name or _default_name(self._model)
+        self.path = _run_path(run, self.name)
+        self._every, self._keep, self._facts = every, keep, dict(facts or {})
+        self._parameter = next(self._model.parameters(), None)
+        if self._parameter is None:
+            raise ValueError(f"{type(self._model).__name__} has no parameters: there is nothing to measure")
+        self._optimizers: list[Optimizer] = []
+        self._handles: list[RemovableHandle] = []
+        self._step = 0
+        self._round = _Round()
+        self._held: _Held | None = None
+        self._waited = 0
+        self._losses: list[Tensor | float] = []
+        self._log_first = log_first
+        self._ended_at: float | None = None
+        self._streams = Streams(self._survey.taps, rows_of(self._metrics))
+        self._meter: Meter | None = None
+        self._wire = Wire(self._parameter.device)
+        self._recorder: Recorder | None = None
+        self._ranks: Ranks | None = None
+        self._blind: list[str] = []
+        self._usual, self._looks = -1, 0
+        self._mute = False
+        self._suspected: list[str] = []
+        self._closed = self._attached = False
+        self._pid = os.getpid()
+        for one in _optimizers(optimizer):
+            self.adopt(one)
+        self.attach()
+        self._farewell = partial(_farewell, weakref.ref(self))
+        if until_exit:
+            atexit.register(self._farewell)
+
+    # --- attaching
+
+    def attach(self) -> None:
+        """Listen (again)."""
+        if self._closed or self._attached:
+            return
+        self._attached = True
+        (self._meter.streams if self._meter else self._streams).attach()
+        for optimizer in self._optimizers:
+            self._hook(optimizer)
+        interpose.listen(self)
+
+    @_harmless
+    def detach(self) -> None:
+        """Stop listening; neither model nor optimizer carries a trace. The run stays open for `attach`."""
+        if not self._attached:
+            return
+        self._attached = False
+        self._ship()
+        self._streams.detach()
+        if self._meter is not None:
+            self._meter.detach()
+            self._meter.take()
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._ended_at = None
+        interpose.leave(self)
+
+    def adopt(self, optimizer: Optimizer) -> None:
+        """Measure at the steps of this optimizer too. Only until the first step was measured."""
+        inner = _inner_optimizer(optimizer)
+        if inner in self._optimizers:
+            return
+        if self._meter is not None:
+            raise RuntimeError("the first step has been measured; an optimizer can no longer be added")
+        self._optimizers.append(inner)
+        if self._attached:
+            self._hook(inner)
+
+    def _hook(self, optimizer: Optimizer) -> None:
+        position = self._optimizers.index(optimizer)
+
+        pid = self._pid
+
+        def before(_optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            # A compiled step must not take the hook into its graph, and a forked child has no recorder.
+            if torch.compiler.is_compiling() or os.getpid() != pid:
+                return
+            closure = kwargs.get("closure") or next((a for a in args[1:] if a is not None), None)
+            self._before_step(position, closure is not None)
+
+        def after(_optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+            if torch.compiler.is_compiling() or os.getpid() != pid:
+                return
+            self._after_step(position)
+
+        self._handles.append(optimizer.register_step_pre_hook(before))
+        self._handles.append(optimizer.register_step_post_hook(after))
+
+    # --- a step
+
+    @property
+    def _measuring(self) -> bool:
+        return self._step % self._every == 0
+
+    @_harmless
+    def _before_step(self, position: int, closure: bool) -> None:
+        if self._mute:
+            return
+        self._ship()
+        if not self._measuring:
+            return
+        if closure and self._meter is None:
+            # The first forward pass is yet to come, and with it the sites.
+            self._round.weights = self._all_weights()
+            return
+        if not self._ready():
+            return
+        assert self._meter is not None
+        optimizer = self._optimizers[position]
+        for attribute in ("grad_scale", "found_inf"):  # a fused optimizer unscales by itself
+            value = getattr(optimizer, attribute, None)
+            if isinstance(value, Tensor):
+                self._round.scalars[attribute] = value.clone()
+        if not closure:  # with one, backward is yet to come
+            self._read(position)
+        self._meter.before_step(position)
+
+    def _after_step(self, position: int) -> None:
+        if not self._mute:
+            self._measure_update(position)
+        if self._mute:
+            self._keep_step(position)
+
+    def _keep_step(self, position: int) -> None:
+        """After a failure of this process's probe: meet the other processes with nothing in hand."""
+        self._round.stepped.add(position)
+        if len(self._round.stepped) == len(self._optimizers):
+            if self._measuring and self._ranks is not None:
+                self._ranks.combine(Tally(elements=[0] * self._ranks.sites))
+            self._round = _Round()
+            self._step += 1
+
+    @_harmless
+    def _measure_update(self, position: int) -> None:
+        first = self._round.weights
+        if first is not None and self._ready() and self._meter is not None:
+            self._meter.before_step(position, first)
+        meter = self._meter if self._measuring else None
+        if meter is not None:
+            self._read(position)
+            meter.after_step(position)
+        self._round.stepped.add(position)
+        if len(self._round.stepped) == len(self._optimizers):
+            self._finish(_rate(self._optimizers[0]))
+
+    @_harmless
+    def step(self) -> None:
+        """Measure now: after backward, in a loop whose optimizer the probe does not know.
+
+        How far the update moved the weights is known at the next call.
+        """
+        if self._optimizers:
+            _warn("this probe measures at its optimizer's steps by itself; leave probe.step() out")
+            return
+        meter = self._meter
+        if meter is not None and self._held is not None:
+            meter.after_step()
+            late = meter.take_weights()
+            self._held.tally.values += late.values
+            self._held.tally.places += late.places
+            if self._ranks is not None:
+                self._ranks.combine(self._held.tally)
+        self._ship()
+        if self._measuring and self._ready():
+            assert self._meter is not None
+            self._read(0)
+            self._meter.before_step()
+        self._finish(None)
+
+    def _all_weights(self) -> dict[Parameter, Tensor]:
+        wanted = "update_ratio" in self._metrics
+        return {p: p.detach().clone() for p in self._model.parameters() if wanted and p.requires_grad}
+
+    def _read(self, position: int) -> None:
+        """Take the gradients: as they are before clipping, and once more if they have been clipped."""
+        assert self._meter is not None
+        done = self._round
+        if position not in done.read:
+            done.read.add(position)
+            self._meter.read_gradients(position)
+        elif position in done.clipped and CLIPPED in self._metrics:
+            done.clipped.discard(position)
+            self._meter.read_clipped(position)
+
+    def _finish(self, rate: Tensor | float | None) -> None:
+        """A step is complete: hold it until its loss is known."""
+        ended = time.perf_counter()
+        seconds = 0.0 if self._ended_at is None else ended - self._ended_at
+        self._ended_at = ended
+        if self._meter is not None and self._measuring:
+            scalars = self._round.scalars
+            if rate is not None:
+                scalars["lr"] = rate
+            if self._losses:
+                self._log_first = True
+                scalars["loss"] = _mean(self._losses)
+            tally = self._meter.take()
+            self._held = _Held(scalars, tally, Tag(self._step, time.time(), seconds))
+            self._look(tally)
+            if self._ranks is not None and self._optimizers:
+                # At once, wherever the loss is logged: every process comes by here at the same step.
+                self._ranks.combine(tally)
+        self._losses = []
+        self._round = _Round()
+        self._step += 1
+        if self._meter is not None:
+            self._meter.streams.on = self._measuring
+            if not self._measuring:
+                self._meter.take()  # what a late backward pass may have left
+        if self._log_first and self._optimizers:
+            self._ship()
+
+    def _ship(self) -> None:
+        """Send the held step off and record what has arrived."""
+        held, self._held = self._held, None
+        if held is None or self._recorder is None or (self._ranks is not None and held.tally.combined is None):
+            return
+        for parcel in self._wire.send(held.tally, held.scalars, held.tag):
+            self._recorder.put(parcel)
+
+    def log(self, *, loss: Tensor | float) -> None:
+        """Record the step's loss: a number, or a tensor, which is not waited for.
+
+        Before the optimizer's step or after it; several before one step (gradient accumulation) are averaged.
+        """
+        value = loss.detach().clone() if isinstance(loss, Tensor) else float(loss)
+        if self._log_first is None:
+            self._log_first = self._step == 0
+        if self._log_first:
+            if self._measuring:
+                self._losses.append(value)
+        elif self._held is not None:
+            self._held.scalars.setdefault("loss", value)
+            self._log_held()
+
+    @_harmless
+    def _log_held(self) -> None:
+        if self._optimizers:
+            self._ship()
+
+    # --- what torch has no hook for
+
+    @_harmless
+    def clipping(self, gradients: Sequence[Tensor]) -> None:
+        """Gradients are about to be clipped: take them as they are, if they are this model's."""
+        if not self._measuring or not gradients or not self._concerns(gradients[0]):
+            return
+        if CLIPPED not in self._metrics and self._recorder is None and set(METRICS) <= set(self._metrics):
+            self._metrics = (*self._metrics, CLIPPED)
+        if not self._ready():
+            return
+        for position in range(max(1, len(self._optimizers))):
+            self._round.clipped.add(position)
+            if position not in self._round.read:
+                self._read(position)
+
+    def _concerns(self, gradient: Tensor) -> bool:
+        known = self._meter.all_parameters if self._meter is not None else self._model.parameters()
+        return any(p.grad is gradient for p in known)
+
+    @_harmless
+    def scaling(self, optimizer: Optimizer, scale: Tensor | None) -> None:
+        """A GradScaler is about to let an optimizer step."""
+        if scale is not None and _inner_optimizer(optimizer) in self._optimizers and self._measuring:
+            self._round.scalars["stream_scale"] = scale.clone()
+
+    @_harmless
+    def scaled(self, optimizer: Optimizer) -> None:
+        """The GradScaler is done: if the optimizer has not stepped, it was left out."""
+        inner = _inner_optimizer(optimizer)
+        if inner not in self._optimizers or "stream_scale" not in self._round.scalars:
+            return
+        if self._optimizers.index(inner) not in self._round.stepped:
+            self._round = _Round()
+            self._losses = []
+            (self._meter or self._streams).take()
+            if self._recorder is not None:
+                text = "the gradients were not finite; the loss scale goes down"
+                self._recorder.event(Event(self._step, "skipped", text=text))
+
+    # --- getting to know the model
+
+    def _ready(self) -> bool:
+        """Whether it is known what to measure; finds out after the first forward pass was heard."""
+        if self._meter is not None:
+            return True
+        heard = self._streams
+        nothing = not heard.order and self._survey.chosen is None
+        if nothing and self._waited < PATIENCE_STEPS and not _is_compiled(self._outer):
+            self._waited += 1
+            return False
+        places = settle(self._survey, _heard(heard))
+        owners = [frozenset(p for g in o.param_groups for p in g["params"]) for o in self._optimizers]
+        meter = Meter(places, self._metrics, owners or [frozenset()])
+        shapes = dict(zip(map(_key, heard.taps), heard.shapes, strict=True))
+        meter.streams.shapes[:] = [shapes.get(_key(tap)) for tap in meter.streams.taps]
+        heard.detach()
+        meter.adopt(_moved(heard.take(), heard.taps, places))
+        if self._attached:
+            meter.attach()
+        self._meter = meter
+        frozen = [p.site.name for p in places if p.parameters and not any(q.requires_grad for q in p.parameters)]
+        facts = self._describe() | {"frozen": frozen, "skipped": skipped(self._model)} | self._facts
+        try:
+            if rank() == 0:
+                self._recorder = Recorder(self.path, meter.sites, self._metrics, facts, self._keep)
+        finally:  # the others have to be told, whatever happens here
+            ready = rank() != 0 or self._recorder is not None
+            self._ranks, alone = meet(self._model, self._outer, places, self._wire.device, ready=ready)
+        for remark in [*self._remarks, *([alone] if alone else [])]:
+            self._cannot_see(remark)
+        return True
+
+    def _describe(self) -> dict[str, Any]:
+        device = self._wire.device
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+        return {
+            "source": "script",
+            "name": self.name,
+            "script": shlex.join(sys.argv),
+            "device": device.type,
+            "device_name": name,
+            "parameters": sum(p.numel() for p in self._model.parameters()),
+            "every": self._every,
+            "blind": [],
+            "versions": {
+                "gradtui": __version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+    def _look(self, tally: Tally) -> None:
+        """Whenever a step has collected more or less than the one before: is there something out of sight?"""
+        count = len(tally.places)
+        if count == self._usual or self._looks >= LOOKS or self._meter is None:
+            return
+        self._usual = count
+        self._looks += 1
+        out_of_sight, self._suspected = (
+            self._suspected,
+            self._meter.blind(tally, compiled=_is_compiled(self._outer)),
+        )
+        if self._suspected and not out_of_sight:
+            # Modules may have been compiled since: listen at them from outside, and look again at the next step.
+            self._meter.streams.attach_anew(self._outer)
+            self._usual = -1
+        elif self._suspected:
+            for sentence in self._suspected:
+                self._cannot_see(sentence)
+
+    def _cannot_see(self, sentence: str) -> None:
+        if sentence in self._blind or self._recorder is None:
+            return
+        self._blind.append(sentence)
+        self._recorder.set_facts(blind=list(self._blind))
+        _warn(sentence)
+
+    # --- the end
+
+    @_harmless
+    def close(self, status: str | None = None, reason: str = "") -> None:
+        """Detach and finish the run file; `status` is done unless said otherwise. Twice does nothing."""
+        if self._closed:
+            return
+        self.detach()
+        self._closed, self._mute = True, False
+        atexit.unregister(self._farewell)
+        if self._recorder is not None and os.getpid() == self._pid:
+            for sentence in self._suspected:
+                self._cannot_see(sentence)
+            for parcel in self._wire.drain():
+                self._recorder.put(parcel)
+            self._recorder.close(status or "done", reason)
+
+    def _give_up(self, error: Exception) -> None:
+        """The probe's own failure: say so, once, and be gone."""
+        if self._closed:
+            return
+        reason = f"the probe failed: {_sentence(error)}"
+        _warn(f"{reason}; training goes on without it")
+        self._held = None
+        if self._ranks is not None and self._optimizers:
+            # The other processes come to the collective at every step; this one must come, too, with nothing.
+            self._mute = True
+            return
+        with contextlib.suppress(Exception):
+            self.close("failed", reason)
+
+    def __enter__(self) -> Self:
+        self.attach()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            self.close()
+        elif isinstance(error, KeyboardInterrupt):
+            self.close("stopped", "interrupted")
+        else:
+            self.close("failed", _sentence(error))
+
+
+def _farewell(reference: weakref.ref[Probe]) -> None:
+    """The interpreter ends without the probe having been closed."""
+    probe = reference()
+    if probe is None:
+        return
+    error = getattr(sys, "last_value", None)
+    if error is None:
+        probe.close()
+    else:
+        probe.close("failed", _sentence(error))
+
+
+def _optimizers(given: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
+    many = [] if given is None else [given] if isinstance(given, Optimizer) else list(given)
+    for one in many:
+        if not isinstance(one, Optimizer):
+            raise TypeError(f"optimizer must be a torch.optim.Optimizer or several, not {type(one).__name__}")
+    return many
+
+
+def _inner_optimizer(optimizer: Optimizer) -> Optimizer:
+    """The one that really steps, inside wrappers such as Accelerate's."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = inner
+    return optimizer
+
+
+def _choose_metrics(model: nn.Module, wanted: Sequence[str] | None) -> tuple[tuple[str, ...], list[str]]:
+    """The metrics to measure, in the order of the table, and what is to be said about the choice."""
+    if wanted is None:
+        elements = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        if elements <= UPDATE_ELEMENTS:
+            return METRICS, []
+        remark = (
+            f"updates are not measured: that takes a copy of all {elements / 1e6:,.0f} million weights; "
+            "ask for it with metrics=[…, 'update_ratio']"
+        )
+        return tuple(name for name in METRICS if name != "update_ratio"), [remark]
+    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    for name in names:
+        if name not in ALL_METRICS:
+            raise ValueError(f"metrics: there is no {name!r}; there are: {', '.join(ALL_METRICS)}")
+    if not names:
+        raise ValueError(f"metrics is empty; choose from: {', '.join(ALL_METRICS)}")
+    return tuple(name for name in ALL_METRICS if name in names), []
+
+
+def _default_name(model: nn.Module) -> str:
+    stem = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else ""
+    return type(model).__name__ if stem in ("", "-c", "-m", "__main__", "ipykernel_launcher") else stem
+
+
+def _run_path(run: str | os.PathLike[str] | None, name: str) -> Path:
+    if run is None:
+        data, reason = paths.usable_data_directory()
+        if reason:
+            _warn(f"{reason}; recording in {data}")
+        return paths.new_run_path(paths.run_directory(data), name)
+    path = Path(run).expanduser().absolute()
+    if rank() != 0:  # only the first process records
+        return path
+    if path.exists():
+        raise RunError(f"{path} already exists; name another file or remove it first")
+    reason = paths.why_not_writable(path.parent)
+    if reason:
+        raise RunError(reason)
+    return path
+
+
+def _heard(streams: Streams) -> Heard:
+    return Heard(
+        dict(zip(streams.taps, streams.shapes, strict=True)),
+        [streams.taps[index] for index in streams.order],
+        {streams.taps[index]: streams.taps[giver] for index, giver in streams.handed_on.items()},
+    )
+
+
+def _moved(tally: Tally, taps: Sequence[Tap], places: Sequence[Place]) -> Tally:
+    """What was heard at `taps`, as belonging to `places`; the rest is dropped."""
+    site_of = {_key(place.tap): index for index, place in enumerate(places) if place.tap is not None}
+    sites = [site_of.get(_key(tap)) for tap in taps]
+    moved = Tally(elements=[0] * len(places), width=[1] * len(places))
+    for value, code in zip(tally.values, tally.places, strict=True):
+        row, tap = divmod(code, len(taps))
+        site = sites[tap]
+        if site is not None:
+            moved.values.append(value)
+            moved.places.append(row * len(places) + site)
+    for tap, site in enumerate(sites):
+        if site is not None:
+            moved.elements[site], moved.width[site] = tally.elements[tap], tally.width[tap]
+    return moved
+
+
+def _key(tap: Tap) -> tuple[nn.Module, bool]:
+    return tap.module, tap.of_input
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    return any(m._compiled_call_impl is not None or hasattr(m, "_orig_mod") for m in model.modules())
+
+
+def _rate(optimizer: Optimizer) -> Tensor | float | None:
+    rate = optimizer.param_groups[0].get("lr")
+    return rate.clone() if isinstance(rate, Tensor) else rate
+
+
+def _mean(losses: Sequence[Tensor | float]) -> Tensor | float:
+    if len(losses) == 1:
+        return losses[0]
+    tensors = [loss for loss in losses if isinstance(loss, Tensor)]
+    if not tensors:
+        return sum(float(loss) for loss in losses) / len(losses)
+    like = tensors[0]
+    return torch.stack([torch.as_tensor(loss, dtype=like.dtype, device=like.device) for loss in losses]).mean()
+
+
+def _sentence(error: BaseException) -> str:
+    first = str(error).partition("\n")[0][:300]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _warn(sentence: str) -> None:
+    try:
+        warnings.warn(f"gradtui: {sentence}", ProbeWarning, stacklevel=4)
+    except ProbeWarning:  # warnings have been made errors, but this one must not end the training
+        sys.stderr.write(f"gradtui: {sentence}\n")

@@ -1,0 +1,234 @@
+"""Listens to tensors on their way through a model: their size going forward, their gradient coming back.
+
+A call counts once its gradient arrives. So passes without gradient (evaluation, `torch.no_grad`, the first pass of
+a checkpointed block) are left out by themselves, and recomputation is not counted twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradtui.probe.hooks import Removable, on_compiled_call, on_input, on_output
+from gradtui.probe.tally import STREAM, STREAM_GRAD, STREAM_SUM, Tally
+
+_norm = torch.linalg.vector_norm
+_OURS = -1  # torch numbers the hooks of others from 0
+_HALF = frozenset({torch.float16, torch.bfloat16})
+_in_transform = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda _tensor: False)
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """Where to listen: at what `module` returns, or at what it is given; `share`: also how much of it is mean."""
+
+    module: nn.Module
+    of_input: bool = False
+    share: bool = True
+
+
+class Streams:
+    """Listens at `taps` and writes what it hears into a tally of `count` sites: what tap k hears is `sites[k]`'s.
+
+    `rows` are the rows to measure. `on` switches all of it off and on. `shapes` and `order` tell what was heard,
+    by tap, and `handed_on` which input was the very tensor that another tap had just heard: what one block
+    returned, the next was given. Whatever goes wrong in listening is kept in `trouble`, by tap; the model never
+    notices.
+    """
+
+    def __init__(
+        self, taps: Sequence[Tap], rows: frozenset[int], *, sites: Sequence[int] = (), count: int | None = None
+    ) -> None:
+        self.taps = tuple(taps)
+        self.on = True
+        self.trouble: dict[int, str] = {}
+        self.shapes: list[torch.Size | None] = [None] * len(taps)
+        self._sizes = [-1] * len(taps)
+        self.order: list[int] = []  # taps in the order in which they were first heard
+        self.handed_on: dict[int, int] = {}
+        self._last: tuple[int, weakref.ref[Tensor]] | None = None
+        self.sites = list(sites) or list(range(len(taps)))
+        self._count = len(taps) if count is None else count
+        self._rows = rows
+        self._hooks: list[Removable] = []
+        # Outputs that need no gradient (frozen layers), by site: the last before the step is the training pass's.
+        self._quiet: dict[int, tuple[list[Tensor], tuple[int, ...], int]] = {}
+        self.tally = self._empty()
+
+    def _empty(self) -> Tally:
+        return Tally(elements=[0] * self._count, width=[1] * self._count)
+
+    def attach(self) -> None:
+        """Start listening."""
+        if self._hooks:
+            return
+        for index, tap in enumerate(self.taps):
+            listen = self._listener(index)
+            try:
+                if tap.module._compiled_call_impl is not None:
+                    hook = on_compiled_call(tap.module, listen, of_input=tap.of_input)
+                elif tap.of_input:
+                    hook = on_input(tap.module, _input(listen))
+                else:
+                    hook = on_output(tap.module, _output(listen))
+                self._hooks.append(hook)
+            except Exception as error:  # a module that takes no hooks (a compiled script, say)
+                self.trouble[index] = f"{type(error).__name__}: {error}"
+
+    def detach(self) -> None:
+        """Stop listening; the modules carry no trace."""
+        for hook in reversed(self._hooks):
+            hook.remove()
+        self._hooks.clear()
+
+    def attach_anew(self, model: nn.Module) -> None:
+        """Listen again: where modules have been compiled since, at those, from outside their graphs."""
+        compiled = {
+            inner: m for m in model.modules() if isinstance(inner := getattr(m, "_orig_mod", None), nn.Module)
+        }
+        self.detach()
+        self.taps = tuple(replace(tap, module=compiled.get(tap.module, tap.module)) for tap in self.taps)
+        self.attach()
+
+    def take(self) -> Tally:
+        """Everything heard since the last call."""
+        tally, self.tally = self.tally, self._empty()
+        if self._quiet:
+            heard = {place % self._count for place in tally.places}
+            for site, (values, places, elements) in self._quiet.items():
+                if site not in heard:
+                    tally.values += values
+                    tally.places += places
+                    tally.elements[site] = elements
+            self._quiet.clear()
+        for site, shape in zip(self.sites, self.shapes, strict=True):
+            tally.width[site] = shape[-1] if shape else 1
+        return tally
+
+    def _listener(self, index: int) -> Callable[[Any], None]:
+        """What to do with a module's output or input. It runs often: few steps, and nothing computed twice."""
+        rows, site, sizes = self._rows, self.sites[index], self._sizes
+        with_grad, with_sum = STREAM_GRAD in rows, STREAM_SUM in rows and self.taps[index].share
+        with_size = STREAM in rows
+        places = self._places(site, with_size, with_sum, with_grad)
+        forward = places[:-1] if with_grad else places
+
+        def listen(found: Any) -> None:
+            if not self.on:
+                return
+            try:
+                tensor = found if isinstance(found, Tensor) else next(tensors_in(found), None)
+                if tensor is None:
+                    return
+                if not (tensor.requires_grad or torch.is_grad_enabled()):
+                    # Not a training pass, but it shows shapes and order; that of a reentrant checkpoint alone
+                    # shows them as they are: its second one runs backwards, block by block.
+                    if sizes[index] < 0 and not _in_transform(tensor):
+                        self._resize(index, tensor)
+                    return
+                if _in_transform(tensor):
+                    raise RuntimeError("it runs inside torch.func, whose tensors exist only there")
+                x = tensor.detach()
+                elements = x.numel()
+                if elements != sizes[index]:
+                    self._resize(index, tensor)
+                # Half precision cannot hold the square of 300.
+                wide = torch.float32 if x.dtype in _HALF else None
+                values = [_norm(x, dtype=wide)] if with_size else []
+                if with_sum:
+                    values.append(_norm(x.sum(-1, dtype=wide) if x.ndim else x, dtype=wide))
+                if tensor.requires_grad:
+                    _on_gradient(tensor, partial(measure_gradient, values, elements))
+                else:
+                    self._quiet[site] = values, forward, elements
+            except Exception as error:
+                self._give_up(index, error)
+
+        def measure_gradient(values: list[Tensor], elements: int, grad: Tensor) -> None:
+            try:
+                if with_grad:
+                    grad = grad.detach() if grad.requires_grad else grad
+                    values = [*values, _norm(grad, dtype=torch.float32 if grad.dtype in _HALF else None)]
+                tally = self.tally
+                tally.values += values
+                tally.places += places
+                tally.elements[site] += elements
+            except Exception as error:
+                self._give_up(index, error)
+
+        return listen
+
+    def _places(self, site: int, size: bool, total: bool, grad: bool) -> tuple[int, ...]:
+        wanted = ((STREAM, size), (STREAM_SUM, total), (STREAM_GRAD, grad))
+        return tuple(row * self._count + site for row, want in wanted if want)
+
+    def _resize(self, index: int, tensor: Tensor) -> None:
+        if self.shapes[index] is None:
+            self._first_heard(index, tensor)
+        self.shapes[index], self._sizes[index] = tensor.shape, tensor.numel()
+
+    def _first_heard(self, index: int, tensor: Tensor) -> None:
+        self.order.append(index)
+        if self.taps[index].of_input and self._last is not None and self._last[1]() is tensor:
+            self.handed_on[index] = self._last[0]
+        self._last = index, weakref.ref(tensor)
+
+    def _give_up(self, index: int, error: Exception) -> None:
+        self.trouble.setdefault(index, f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}")
+
+
+def _on_gradient(tensor: Tensor, hook: Callable[[Tensor], None]) -> None:
+    """`tensor.register_hook(hook)`, without a handle, which would cost several times what the hook itself does."""
+    if tensor._is_view() and tensor._base is not None and tensor._base.numel() == tensor.numel():
+        # A linear layer's output is one. If it is changed in place later, its own hook hears only a part of what
+        # it should; the whole goes to what it is a view of, with the same numbers in it.
+        tensor = tensor._base if tensor._base.requires_grad else tensor
+    if tensor._backward_hooks is None and tensor.grad_fn is not None:
+        try:
+            tensor._backward_hooks = OrderedDict(((_OURS, hook),))
+            tensor.grad_fn._register_hook_dict(tensor)
+            return
+        except (AttributeError, TypeError):  # another version of torch
+            tensor._backward_hooks = None
+    tensor.register_hook(hook)
+
+
+def _output(listen: Callable[[Any], None]) -> Callable[..., None]:
+    def after(_module: nn.Module, _args: Any, output: Any) -> None:
+        # Inside a compiled graph a hook would break it in two; the compiler sees an empty one.
+        if not torch.compiler.is_compiling():
+            listen(output)
+
+    return after
+
+
+def _input(listen: Callable[[Any], None]) -> Callable[..., None]:
+    def before(_module: nn.Module, args: Any, kwargs: Any) -> None:
+        if not torch.compiler.is_compiling():
+            listen((args, kwargs))
+
+    return before
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The floating-point tensors in a tensor, tuple, list, mapping or dataclass, in order."""
+    if isinstance(value, Tensor):
+        if value.is_floating_point() or value.is_complex():
+            yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors_in(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for item in dataclasses.fields(value):
+            yield from tensors_in(getattr(value, item.name))

@@ -1,0 +1,108 @@
+"""One step's numbers: collected as 0-d tensors on the device, unpacked on the host into metrics × sites.
+
+Every number is a 2-norm of some tensors that belong to a row and a site. Norms of disjoint tensors add as squares,
+so a site may contribute any number of them (one per parameter, per call of a shared block, per micro-batch).
+
+Legend: R rows, S sites, M metrics, V collected numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gradtui.runs.schema import ABSENT, CLIPPED, METRICS, Floats
+
+GRAD, GRAD_CLIPPED, WEIGHT, DELTA, STREAM, STREAM_SUM, STREAM_GRAD = range(7)
+ROWS = 7
+ALL_METRICS = (*METRICS, CLIPPED)
+
+# What each metric is made of; a row that no chosen metric needs is not measured.
+NEEDS: dict[str, tuple[int, ...]] = {
+    "grad_norm": (GRAD,),
+    "act_rms": (STREAM,),
+    "stream_grad": (STREAM_GRAD,),
+    "weight_norm": (WEIGHT,),
+    "update_ratio": (WEIGHT, DELTA),
+    "mean_share": (STREAM, STREAM_SUM),
+    CLIPPED: (GRAD_CLIPPED,),
+}
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a step has collected so far.
+
+    `values` [V] are norms; `places` [V] says where each belongs: row · S + site. `elements` [S] counts the numbers
+    behind STREAM, `width` [S] is the size of their last dimension. `combined` are the sums of all processes that
+    train together, once they have been added up.
+    """
+
+    values: list[Tensor] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    elements: list[int] = field(default_factory=list)
+    width: list[int] = field(default_factory=list)
+    combined: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Squares summed per row and site [R, S], which of them exist [R, S], and the elements behind STREAM [S]."""
+
+    squares: NDArray[np.float64]
+    there: NDArray[np.bool_]
+    elements: NDArray[np.float64]
+
+    def unscaled(self, scalars: Mapping[str, float]) -> Sums:
+        """Without the loss scale of mixed precision, where `scalars` says that it is still in them."""
+        squares = self.squares
+        for name, rows in (("stream_scale", [STREAM_GRAD]), ("grad_scale", [GRAD, GRAD_CLIPPED])):
+            scale = scalars.get(name, 1.0)
+            if scale != 1:
+                squares = squares.copy()
+                squares[rows] /= scale**2
+        return Sums(squares, self.there, self.elements)
+
+
+def sums(values: NDArray[np.float64], places: Sequence[int], elements: Sequence[int]) -> Sums:
+    """Add up what a step has collected; `values` [V] as they came from the device."""
+    sites = len(elements)
+    index = np.asarray(places, dtype=np.intp)
+    squares = np.bincount(index, np.square(values), ROWS * sites).astype(np.float64).reshape(ROWS, sites)
+    there = np.zeros(ROWS * sites, dtype=bool)
+    there[index] = True
+    return Sums(squares, there.reshape(ROWS, sites), np.asarray(elements, dtype=np.float64))
+
+
+def sums_of_all(numbers: NDArray[np.float64], sites: int) -> Sums:
+    """What all processes have added up: squares [R · S], how many numbers made each [R · S], elements [S]."""
+    cells = ROWS * sites
+    there = numbers[cells : 2 * cells].reshape(ROWS, sites) > 0
+    return Sums(numbers[:cells].reshape(ROWS, sites), there, numbers[2 * cells :])
+
+
+def matrix(total: Sums, width: Sequence[int], metrics: Sequence[str]) -> Floats:
+    """The metrics [M, S], ABSENT where a site has no such value."""
+    square, there = total.squares, total.there
+    values = np.empty((len(metrics), square.shape[1]), np.float32)
+    with np.errstate(all="ignore"):
+        norm = np.sqrt(square)
+        for row, metric in enumerate(metrics):
+            match metric:
+                case "act_rms":
+                    values[row] = np.sqrt(square[STREAM] / total.elements)
+                case "update_ratio":
+                    # A ratio to zero weights is undefined; a change of weights that stayed zero is none.
+                    values[row] = np.where(square[WEIGHT] == 0, ABSENT, norm[DELTA] / norm[WEIGHT])
+                case "mean_share":
+                    share = square[STREAM_SUM] / square[STREAM] / np.asarray(width)
+                    values[row] = np.where(square[STREAM] == 0, 0, share)  # a zero stream has no mean
+                case _:
+                    values[row] = norm[NEEDS[metric][0]]
+            for need in NEEDS[metric]:
+                values[row, ~there[need]] = ABSENT
+    return values

@@ -1,0 +1,101 @@
+"""Brings a step's numbers from the device to the host: one vector, one transfer, never waited for on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradtui.probe.tally import Sums, Tally, matrix, sums, sums_of_all
+from gradtui.probe.transfer import Transfer
+from gradtui.runs.schema import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A step's numbers on the host: `sums` per row and site, `scalars` by name, and the sender's own `tag`."""
+
+    tag: Any
+    scalars: dict[str, float]
+    sums: Sums
+    width: list[int]
+
+    def matrix(self, metrics: Sequence[str]) -> Floats:
+        """The metrics × sites that the numbers make up."""
+        return matrix(self.sums, self.width, metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    tag: Any
+    tally: Tally
+    names: list[str]
+    known: dict[str, float]
+    count: int
+
+
+class Wire:
+    """Sends tallies off and hands out what has arrived."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._transfer = Transfer(device)
+
+    @torch.no_grad()
+    def send(self, tally: Tally, scalars: Mapping[str, Tensor | float], tag: Any) -> list[Unopened]:
+        """Send a step off; returns what has arrived: on a CPU this step, on a GPU the one before.
+
+        A tensor among `scalars` travels with the others, without being waited for; of several numbers its mean.
+        """
+        tensors = {name: _scalar(value) for name, value in scalars.items() if isinstance(value, Tensor)}
+        known = {name: float(value) for name, value in scalars.items() if not isinstance(value, Tensor)}
+        if tally.combined is None:
+            vector, count = self._stack([*tally.values, *tensors.values()]), len(tally.values)
+        else:
+            sums, count = tally.combined, len(tally.combined)
+            vector = torch.cat([sums, self._stack([*tensors.values()]).to(sums)]) if tensors else sums
+        tally.values, tally.combined = [], None  # the host needs only where they belong
+        sent = _Sent(tag, tally, list(tensors), known, count)
+        return [Unopened(*arrived) for arrived in self._transfer.push(vector, sent)]
+
+    def drain(self) -> list[Unopened]:
+        """What is still under way after the last step."""
+        return [Unopened(*arrived) for arrived in self._transfer.drain()]
+
+    def _stack(self, values: list[Tensor]) -> Tensor:
+        if not values:
+            return torch.zeros(0, device=self.device)
+        try:
+            return torch.stack(values)
+        except RuntimeError:  # a model on several devices
+            return torch.stack([value.to(self.device, non_blocking=True) for value in values])
+
+
+@dataclass(frozen=True, slots=True)
+class Unopened:
+    """A step's numbers as they arrived. Opening them costs host time, which may be somebody else's."""
+
+    numbers: Floats
+    sent: _Sent
+
+    def open(self) -> Arrival:
+        """Tell the numbers apart and add them up."""
+        sent, count = self.sent, self.sent.count
+        scalars = sent.known | dict(zip(sent.names, map(float, self.numbers[count:]), strict=True))
+        numbers, tally = self.numbers[:count].astype(np.float64), sent.tally
+        if count == len(tally.places):
+            total = sums(numbers, tally.places, tally.elements)
+        else:
+            total = sums_of_all(numbers, len(tally.elements))
+        return Arrival(sent.tag, scalars, total.unscaled(scalars), sent.tally.width)
+
+
+def _scalar(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    if tensor.ndim:
+        tensor = tensor.float().mean()
+    return tensor if tensor.is_floating_point() else tensor.float()

@@ -1,0 +1,323 @@
+"""Gradients of every kind: absent, zero, sparse, complex, half, clipped, scaled, of several optimizers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gradtui.analysis.flow import Gauge
+from gradtui.probe.probe import Probe
+from probe.conftest import WIDTH, Block, Net, Recorded, Train, batch, loss_of, norm, seeded
+
+
+def verdict(run: Recorded, row: int = 0) -> str:
+    values = np.stack([run.tables[name][row] for name in run.metrics])
+    return Gauge.of(run.sites, run.metrics).read(values).state
+
+
+def test_frozen_unused_and_cut_off_layers_have_no_gradient_and_are_not_called_vanished(train: Train) -> None:
+    def make() -> nn.Module:
+        model = Net([Block() for _ in range(6)])
+        model.embedding.requires_grad_(False)
+        model.layers[0].requires_grad_(False)
+        model.layers[1].requires_grad_(False)
+        model.spare = nn.Linear(3, 3)
+        return model
+
+    run = train(seeded(make))
+    for site in ("embedding", "layers.0", "layers.1", "spare"):
+        for metric in ("grad_norm", "stream_grad"):
+            assert np.isnan(run.value(metric, site))
+    assert run.value("act_rms", "layers.0") > 0  # a frozen layer still has activations
+    assert np.isnan(run.value("act_rms", "spare"))
+    assert run.value("update_ratio", "spare") == 0  # it could move, and did not
+    assert run.facts["frozen"] == ["embedding", "layers.0", "layers.1"]
+    assert verdict(run) == "healthy"
+    assert not run.events
+
+
+def test_a_gradient_of_exactly_zero_is_zero_and_not_vanished(train: Train) -> None:
+    def loss(model: nn.Module, step: int) -> Tensor:
+        x = model.embedding(batch(step))
+        x = model.layers[0](x) * 0
+        for block in (model.layers[1], model.layers[2]):
+            x = block(x)
+        return model.head(x).square().mean()
+
+    run = train(seeded(Net), loss=loss)
+    assert run.value("grad_norm", "layers.0") == 0
+    assert run.value("stream_grad", "embedding") == 0
+    assert verdict(run) == "healthy"
+    assert not run.events
+
+
+def test_sparse_gradients(train: Train) -> None:
+    def make() -> nn.Module:
+        model = nn.Module()
+        model.embedding = nn.Embedding(10, WIDTH, sparse=True)
+        model.layers = nn.ModuleList(Block() for _ in range(2))
+        return model
+
+    def loss(model: nn.Module, step: int) -> Tensor:
+        x = model.embedding(torch.tensor([[1, 2, 2], [1, 5, 9]]))
+        for block in model.layers:
+            x = block(x)
+        return x.square().mean()
+
+    run = train(seeded(make), loss=loss)
+    model = seeded(make)
+    loss(model, 0).backward()
+    assert run.value("grad_norm", "embedding") == pytest.approx(
+        norm([model.embedding.weight.grad.to_dense()]), rel=1e-5
+    )
+    assert run.value("update_ratio", "embedding") > 0
+
+
+class Phase(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = nn.Parameter(torch.randn(WIDTH, dtype=torch.complex64))
+        self.scale = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.fft.ifft(torch.fft.fft(x) * self.turn).real * self.scale
+
+
+def test_complex_parameters(train: Train) -> None:
+    def make() -> nn.Module:
+        return Net([Phase() for _ in range(2)])
+
+    run = train(seeded(make))
+    model = seeded(make)
+    loss_of(model, 0).backward()
+    block = model.layers[0]
+    assert run.value("grad_norm", "layers.0") == pytest.approx(norm([block.turn.grad, block.scale.grad]), rel=1e-5)
+    assert run.value("weight_norm", "layers.0") == pytest.approx(norm([block.turn, block.scale]), rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_summed_in_single(dtype: torch.dtype, train: Train) -> None:
+    def loss(model: nn.Module, step: int) -> Tensor:
+        return (model(batch(step).to(dtype) * 300) * 1e2).float().abs().sum()
+
+    def make() -> nn.Module:
+        return Net().to(dtype)
+
+    run = train(seeded(make), loss=loss, optimizer=torch.optim.SGD((model := seeded(make)).parameters(), lr=0))
+    del model
+    reference = seeded(make)
+    loss(reference, 0).backward()
+    expected = norm(p.grad for p in reference.layers[2].parameters())
+    assert expected > 1e4  # its square is far beyond what float16 can hold
+    assert run.value("grad_norm", "layers.2") == pytest.approx(expected, rel=1e-5)
+    assert np.isfinite(run.tables["act_rms"]).all()
+    assert np.isfinite(run.tables["stream_grad"]).all()
+
+
+def test_parameters_that_are_no_floats_are_skipped_by_name(train: Train) -> None:
+    class Quantised(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.ones(3, dtype=torch.int8), requires_grad=False)
+
+    run = train(seeded(lambda: Net([Quantised() for _ in range(2)])))
+    assert run.facts["skipped"] == ["layers.0.table", "layers.1.table"]
+    assert run.value("weight_norm", "layers.0") > 0
+
+
+@pytest.mark.parametrize("how", ["clip_grad_norm_", "clip_grad_value_"])
+def test_the_norm_is_the_one_before_clipping_with_the_clipped_one_beside_it(how: str, tmp_path: Path) -> None:
+    from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+
+    clip = {"clip_grad_norm_": clip_grad_norm_, "clip_grad_value_": clip_grad_value_}[how]  # long before the probe
+    model, reference = seeded(Net), seeded(Net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with Probe(model, optimizer, run=tmp_path / "a.gradtui"):
+        loss_of(model, 0).backward()
+        clip(model.parameters(), 1e-3)
+        optimizer.step()
+    run = Recorded(tmp_path / "a.gradtui")
+    loss_of(reference, 0).backward()
+    before = norm(p.grad for p in reference.layers[1].parameters())
+    clip(reference.parameters(), 1e-3)
+    after = norm(p.grad for p in reference.layers[1].parameters())
+    assert before > 2 * after
+    assert run.value("grad_norm", "layers.1") == pytest.approx(before, rel=1e-5)
+    assert run.value("clipped_norm", "layers.1") == pytest.approx(after, rel=1e-5)
+
+
+def test_clipping_another_models_gradients_measures_nothing(tmp_path: Path) -> None:
+    model, other = seeded(Net), seeded(Net, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with Probe(model, optimizer, run=tmp_path / "a.gradtui"):
+        loss_of(other, 0).backward()
+        torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0)
+        loss_of(model, 0).backward()
+        optimizer.step()
+    run = Recorded(tmp_path / "a.gradtui")
+    assert "clipped_norm" not in run.metrics
+    assert (run.tables["grad_norm"][0] > 0).all()
+
+
+def test_a_grad_scaler_leaves_no_scale_in_the_values_and_its_skipped_steps_are_events(tmp_path: Path) -> None:
+    model, reference = seeded(Net), seeded(Net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with Probe(model, optimizer, run=tmp_path / "a.gradtui") as probe:
+        for step in range(4):
+            optimizer.zero_grad()
+            loss = loss_of(model, step)
+            scaler.scale(loss).backward()
+            if step == 1:
+                model.head.weight.grad.fill_(torch.inf)
+            if step == 3:
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            probe.log(loss=loss)
+    run = Recorded(tmp_path / "a.gradtui")
+    assert [(event.kind, event.step) for event in run.events] == [("skipped", 1)]
+    assert len(run.steps) == 3
+    for row, step in enumerate((0, 2, 3)):
+        reference.zero_grad()
+        x = reference.embedding(batch(step))
+        x.retain_grad()
+        y = x
+        for block in reference.layers:
+            y = block(y)
+        loss = reference.head(y).square().mean()
+        loss.backward()
+        assert run.value("stream_grad", "embedding", row) == pytest.approx(norm([x.grad]), rel=1e-5)
+        expected = norm(p.grad for p in reference.layers[0].parameters())
+        assert run.value("grad_norm", "layers.0", row) == pytest.approx(expected, rel=1e-5)
+        assert run.loss[row] == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_two_models_with_an_optimizer_each_are_two_runs(tmp_path: Path) -> None:
+    generator, critic = seeded(Net), seeded(Net, 1)
+    first = torch.optim.SGD(generator.parameters(), lr=0.05)
+    second = torch.optim.SGD(critic.parameters(), lr=0.05)
+    with (
+        Probe(generator, first, run=tmp_path / "g.gradtui"),
+        Probe(critic, second, run=tmp_path / "c.gradtui"),
+    ):
+        for step in range(3):
+            for _ in range(2):
+                second.zero_grad()
+                fake = generator(batch(step)).detach()
+                (loss_of(critic, step) - fake.square().mean()).backward()
+                second.step()
+            first.zero_grad()
+            x = generator(batch(step))
+            critic(torch.cat([x, x], -1)).mean().backward()
+            first.step()
+    one, two = Recorded(tmp_path / "g.gradtui"), Recorded(tmp_path / "c.gradtui")
+    assert len(one.steps) == 3
+    assert len(two.steps) == 6
+    assert (one.tables["grad_norm"] > 0).all()
+    assert np.isfinite(two.tables["stream_grad"]).all()
+
+
+def test_several_optimizers_of_one_model_make_one_step(tmp_path: Path) -> None:
+    model, reference = seeded(Net), seeded(Net)
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim == 1]
+    pair = [torch.optim.SGD(matrices, lr=0.05), torch.optim.Adam(vectors, lr=0.05)]
+    with Probe(model, pair, run=tmp_path / "a.gradtui"):
+        for step in range(2):
+            loss_of(model, step).backward()
+            for optimizer in pair:
+                optimizer.step()
+                optimizer.zero_grad()
+    run = Recorded(tmp_path / "a.gradtui")
+    loss_of(reference, 0).backward()
+    assert len(run.steps) == 2
+    for name in ("embedding", "layers.1", "head"):
+        expected = norm(p.grad for p in dict(reference.named_modules())[name].parameters())
+        assert run.value("grad_norm", name) == pytest.approx(expected, rel=1e-5)
+        assert run.value("update_ratio", name) > 0
+
+
+def test_an_optimizer_with_a_closure(tmp_path: Path) -> None:
+    model, reference = seeded(Net), seeded(Net)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(model, 0)
+        loss.backward()
+        return loss
+
+    with Probe(model, optimizer, run=tmp_path / "a.gradtui"):
+        optimizer.step(closure)
+    run = Recorded(tmp_path / "a.gradtui")
+    loss_of(reference, 0).backward()
+    expected = norm(p.grad for p in reference.layers[0].parameters())
+    assert run.value("grad_norm", "layers.0") == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_loop_without_an_optimizer_measures_where_it_is_told_to(tmp_path: Path) -> None:
+    model, reference = seeded(Net), seeded(Net)
+    with Probe(model, run=tmp_path / "a.gradtui") as probe:
+        for step in range(3):
+            model.zero_grad()
+            loss = loss_of(model, step)
+            loss.backward()
+            probe.step()
+            probe.log(loss=loss)
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.05 * p.grad
+    run = Recorded(tmp_path / "a.gradtui")
+    assert len(run.steps) == 3
+    loss_of(reference, 0).backward()
+    block = reference.layers[0]
+    grad, weight = norm(p.grad for p in block.parameters()), norm(block.parameters())
+    assert run.value("grad_norm", "layers.0") == pytest.approx(grad, rel=1e-5)
+    assert run.value("update_ratio", "layers.0") == pytest.approx(0.05 * grad / weight, rel=1e-4)
+    assert run.loss[0] == pytest.approx(loss_of(reference, 0).item(), rel=1e-5)
+
+
+def test_every_kth_step_is_recorded_with_its_own_loss(tmp_path: Path) -> None:
+    whole, sparse = {}, {}
+    for every, found in ((1, whole), (3, sparse)):
+        for when in ("before", "after"):
+            model = seeded(Net)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+            path = tmp_path / f"{every}{when}.gradtui"
+            with Probe(model, optimizer, run=path, every=every) as probe:
+                for step in range(7):
+                    optimizer.zero_grad()
+                    loss = loss_of(model, step)
+                    loss.backward()
+                    if when == "before":
+                        probe.log(loss=loss)
+                    optimizer.step()
+                    if when == "after":
+                        probe.log(loss=loss)
+            found[when] = Recorded(path)
+    for when in ("before", "after"):
+        assert list(sparse[when].steps) == [0, 3, 6]
+        np.testing.assert_array_equal(sparse[when].loss, whole[when].loss[[0, 3, 6]])
+        for metric in whole[when].metrics:
+            np.testing.assert_array_equal(sparse[when].tables[metric], whole[when].tables[metric][[0, 3, 6]])
+
+
+def test_a_learning_rate_that_a_schedule_changes_is_recorded(tmp_path: Path) -> None:
+    model = seeded(Net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    with Probe(model, optimizer, run=tmp_path / "a.gradtui"):
+        for step in range(3):
+            loss_of(model, step).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+    from gradtui.runs.opened import open_run
+
+    assert list(open_run(tmp_path / "a.gradtui").lr) == [1.0, 0.5, 0.25]
