@@ -161,16 +161,13 @@ def _train(
 def watch(files: tuple[Path, ...], language: str | None, directories: tuple[Path, ...]) -> None:
     """The lab's charts on run files, live or finished; several FILEs are overlaid.
 
-    Without FILE: the newest run, and o to pick others. A run file holds the preset that it was made from, so
+    Without FILE: the newest run, or the first to come; o picks others. A run file holds the preset that it was made from, so
     --presets changes nothing here.
     """
     from gradtui.ui.launch import launch_pick, launch_watch
 
     if not files:
-        directory = paths.run_directory(paths.data_directory())
-        if not any(directory.glob("*.gradtui")):
-            raise Failure(f"there is no run file in {directory}; name one", USAGE)
-        sys.exit(launch_pick(directory, language=language))
+        sys.exit(launch_pick(paths.run_directory(paths.data_directory()), language=language))
     for file in files:
         if not file.is_file():
             raise Failure(f"{file} is not there, or is not a file; name a run file (*.gradtui)", USAGE)
@@ -199,9 +196,9 @@ def doctor(context: click.Context, directories: tuple[Path, ...]) -> None:
 def bench(names: tuple[str, ...], repeat: int, as_json: bool, directories: tuple[Path, ...]) -> None:
     """What gradtui costs, as ratios to a baseline in the same run.
 
-    NAME is one of probe, lane, redraw, start, keys, beside, scale; all of them where none is named. soak watches
-    memory for as many minutes as --repeat says; scale makes up runs of --repeat × 100,000 steps. What is trained
-    is always the shipped preset post-ln.
+    NAME is one of probe, lane, redraw, start, keys, beside, sites, scale; all of them where none is named. soak
+    watches memory for as many minutes as --repeat says; scale makes up runs of --repeat × 100,000 steps. What is
+    trained is always the shipped preset post-ln.
     """
     from dataclasses import asdict
 

@@ -286,6 +286,6 @@ def test_output_that_cannot_show_a_character_is_no_reason_to_fail() -> None:
 
 
 def test_a_data_directory_of_nobody_is_one_sentence(presets: str) -> None:
-    done = gradtui("watch", GRADTUI_DATA_DIR="~nosuchuser/x")
+    done = gradtui("runs", "rm", "anything", "--yes", GRADTUI_DATA_DIR="~nosuchuser/x")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

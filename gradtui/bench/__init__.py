@@ -33,6 +33,7 @@ BENCHES: dict[str, str] = {
     "start": "gradtui.bench.starting:bench_start",
     "keys": "gradtui.bench.starting:bench_keys",
     "beside": "gradtui.bench.starting:bench_beside",
+    "sites": "gradtui.bench.drawing:bench_sites",
     "scale": "gradtui.bench.scale:bench_scale",
     "soak": "gradtui.bench.starting:bench_soak",
 }

@@ -176,6 +176,8 @@ def pass_through(series: Series, view: Window, columns: int) -> Gated:
     at = np.flatnonzero(finite)
     at = at[decimate(cell[at], up[at])]
     breaks = np.cumsum(~finite)[at]
+    if series.breaks:
+        breaks = breaks + np.searchsorted(np.asarray(series.breaks, dtype=np.float64), x[at])
     segments = tuple(
         (across[part].tolist(), up[part].tolist())
         for part in np.split(at, np.flatnonzero(np.diff(breaks)) + 1)

@@ -116,6 +116,26 @@ def _mean_groups(field: Field, starts: Counts, ends: Counts) -> Field:
     return Field(means, sums(field.bad) > 0)
 
 
+def _extreme_groups(field: Field, starts: Counts, ends: Counts) -> Field:
+    """The lowest or the highest level of each group of columns, whichever is farther from the row's median.
+
+    Of many layers in one cell the one that differs is worth seeing: a mean would hide one that has collapsed.
+    The groups follow one another without a gap.
+    """
+    rows, count = field.levels.shape
+    known = np.isfinite(field.levels)
+    lowest = np.minimum.reduceat(np.where(known, field.levels, np.inf), starts, axis=1)
+    highest = np.maximum.reduceat(np.where(known, field.levels, -np.inf), starts, axis=1)
+    # Unknown levels sort last: the median of the known ones, without a warning for rows that have none.
+    order = np.sort(np.where(known, field.levels, np.inf), axis=1)
+    middle = np.minimum(known.sum(axis=1) // 2, count - 1)
+    median = order[np.arange(rows), middle][:, None]
+    with np.errstate(invalid="ignore"):
+        levels = np.where(median - lowest > highest - median, lowest, highest)
+    levels[~np.isfinite(levels)] = np.nan
+    return Field(levels, np.logical_or.reduceat(field.bad, starts, axis=1))
+
+
 def _groups(items: int, cells: int) -> tuple[Counts, Counts]:
     """Which items [start, end) each of `cells` cells stands for; one of few items fills several cells."""
     edges = np.arange(cells + 1, dtype=np.int64) * items // cells
@@ -195,6 +215,8 @@ def render_heatmap(heat: HeatMap, width: int, height: int, mode: Mode = "color")
     rows = height - 2
     names = [clean(name) for name in (heat.row_labels or ())[:layers]]
     names += [str(layer) for layer in range(len(names), layers)]
+    heads = {row: clean(name) for row, name in heat.bands if 0 <= row < layers and name.strip()}
+    names = [heads.get(row, name) for row, name in enumerate(names)]
     left = gutter(names, heat.gutter, heat.x_name, width)
     columns = width - left - 1
     steps = _steps(heat, x, columns)
@@ -202,13 +224,14 @@ def render_heatmap(heat: HeatMap, width: int, height: int, mode: Mode = "color")
     low, high = _scale(units, heat)
     slots = 2 * rows if mode == "color" else rows
     across = _mean_groups(Field(_levels(units, low, high), bad), *steps.groups(x))
-    cells = _mean_groups(Field(across.levels.T, across.bad.T), *_groups(layers, slots))
+    pool = _mean_groups if layers <= slots else _extreme_groups
+    cells = pool(Field(across.levels.T, across.bad.T), *_groups(layers, slots))
 
     grid = Grid(width, height)
     cursor = None
     if heat.cursor is not None and steps.low <= heat.cursor < steps.high:
         cursor = steps.column(heat.cursor)
-    draw_axes(grid, 0, left, rows, columns, _row_labels(names, rows), ())
+    draw_axes(grid, 0, left, rows, columns, _row_labels(names, rows, tuple(heads)), ())
     if mode == "color":
         _draw_color(grid, left + 1, cells, cursor)
     else:
@@ -236,13 +259,19 @@ def _data(heat: HeatMap) -> tuple[Floats, Flags, Floats]:
     return values[:, placed], bad[:, placed], x[placed]
 
 
-def _row_labels(names: list[str], rows: int) -> list[tuple[int, str]]:
-    """(row from the bottom, label), at the middle of each labelled layer's band."""
+def _row_labels(names: list[str], rows: int, heads: tuple[int, ...]) -> list[tuple[int, str]]:
+    """(row from the bottom, label), at the middle of each labelled layer's band; those of `heads` in any case."""
     room = max(2, (rows + 1) // 2)
     ticks = layer_ticks(0.0, float(len(names) - 1), 6 * (room - 1)) if len(names) > 1 else [(0.0, "")]
     if len(names) <= room:
         ticks = [(float(layer), "") for layer in range(len(names))]
-    return [(int((layer + 0.5) * rows / len(names)), names[int(layer)]) for layer, _ in ticks]
+    labels = {int((layer + 0.5) * rows / len(names)): names[int(layer)] for layer, _ in ticks}
+    for layer in heads:
+        row = int((layer + 0.5) * rows / len(names))
+        for near in (row - 1, row, row + 1):
+            labels.pop(near, None)
+        labels[row] = names[layer]
+    return list(labels.items())
 
 
 def _draw_color(grid: Grid, left: int, cells: Field, cursor: int | None) -> None:

@@ -38,7 +38,7 @@ MARK_GAP = 6
 """Cells between two marks of one series where its points are too dense to mark each."""
 
 NONFINITE, BELOW, ABOVE = "✕", "▽", "△"
-CURSOR = "┊"
+CURSOR, BOUNDARY = "┊", "╎"
 
 _SGR = re.compile(r"\x1b\[([0-9;]*)m([^\x1b]*)")
 _lock = threading.Lock()
@@ -124,6 +124,7 @@ def render_chart(chart: Chart, width: int, height: int) -> Lines:
     place_labels(grid, height - 1, labels, chart.x_name, left)
     if top:
         _legend(grid, chart.series, left + 1)
+    _boundaries(grid, chart, view, (top, left + 1, rows, columns))
 
     if cursor is not None:
         for row in range(rows):
@@ -136,6 +137,7 @@ def render_chart(chart: Chart, width: int, height: int) -> Lines:
     for number in reversed(range(len(gated))):
         _marks(grid, chart, number, gated[number], (top, left + 1, rows, columns))
     _edge_marks(grid, gated, styles, (top, left + 1, rows, columns))
+    _band_names(grid, chart, view, (top, left + 1, rows, columns))
     return grid.lines()
 
 
@@ -155,6 +157,36 @@ def _x_axis(chart: Chart, view: Window, columns: int, left: int) -> tuple[list[i
         if chart.x_ticks is None:
             labels.append(Label(left + 1 + cursor, format_step(chart.cursor), 0, BOLD))
     return [column for column, _ in ticks], labels, cursor
+
+
+def _band_columns(chart: Chart, view: Window, columns: int) -> list[tuple[int, str]]:
+    """The column at which each part of the x axis begins, and its name, from left to right."""
+    low, high = view.x
+    found = []
+    for number, (start, name) in enumerate(sorted(chart.bands)):
+        at = max(start - 0.5, low) if number else low
+        if at < high:
+            found.append((cell_of((at - low) / (high - low), columns), name))
+    return found
+
+
+def _boundaries(grid: Grid, chart: Chart, view: Window, box: Box) -> None:
+    """A line where each further part of the x axis begins."""
+    top, left, rows, columns = box
+    for column, _ in _band_columns(chart, view, columns)[1:]:
+        for row in range(rows):
+            grid.put(top + row, left + column, BOUNDARY, DIM)
+
+
+def _band_names(grid: Grid, chart: Chart, view: Window, box: Box) -> None:
+    """The names of the parts, laid into the axis line: on the canvas they would hide what is drawn there."""
+    top, left, rows, columns = box
+    bands = _band_columns(chart, view, columns)
+    for index, (column, name) in enumerate(bands):
+        end = bands[index + 1][0] if index + 1 < len(bands) else columns
+        text = fit(name, end - column - 4)
+        if text.strip():
+            grid.write(top + rows, left + column + 1, f" {text} ")
 
 
 def _glyph(series: Series) -> str:

@@ -41,6 +41,7 @@ class Series:
     low, high: where each y stands for a bucket of steps, the extrema inside that bucket.
     mark: one cell wide; tells curves apart without colour.
     dim: draw it in the background (a pinned run beside the focused one).
+    breaks: x positions, sorted, across which the line is not drawn (from one stack of layers to the next).
     """
 
     label: str
@@ -51,6 +52,7 @@ class Series:
     dim: bool = False
     low: Array | None = None
     high: Array | None = None
+    breaks: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +64,7 @@ class Chart:
     markers: draw each series' mark at its data points (by depth), else at its right end only (over time).
     empty, too_small: the sentence shown where there is nothing to draw, or no room to draw it.
     gutter: least width of the column of y labels, so that stacked charts line up.
+    bands: where each part of the x axis begins, and its name (the stacks of an encoder and a decoder).
     """
 
     series: tuple[Series, ...]
@@ -75,6 +78,7 @@ class Chart:
     markers: bool = False
     too_small: str = ""
     gutter: int = 0
+    bands: tuple[tuple[float, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,6 +92,7 @@ class HeatMap:
     log: colour by log10; zero and below take the lowest colour. limits: values at the ends of the scale.
     x_limits: first and last step of the axis; a run that is still going fills its share of it.
     row_labels: a name per row; None numbers them from 0. cursor: a step.
+    bands: the row at which each stack of layers begins, and its name, which stands for that row's label.
     gutter, empty, too_small: as in Chart.
     """
 
@@ -105,3 +110,4 @@ class HeatMap:
     empty: str = ""
     too_small: str = ""
     gutter: int = 0
+    bands: tuple[tuple[int, str], ...] = ()

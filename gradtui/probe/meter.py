@@ -33,6 +33,7 @@ class Meter:
         places: Sequence[Place],
         metrics: Sequence[str],
         owners: Sequence[frozenset[Parameter]] = (frozenset(),),
+        trainable: frozenset[Parameter] = frozenset(),
     ) -> None:
         self._rows = rows = rows_of(metrics)
         self.metrics = tuple(metrics)
@@ -43,12 +44,18 @@ class Meter:
         self.streams = Streams(
             [tap for _, tap in heard], rows, sites=[index for index, _ in heard], count=len(places)
         )
-        self._weights = [Weights(_share(places, owners, k), len(places), rows) for k in range(len(owners))]
+        self._places, self._owners = tuple(places), tuple(owners)
+        self.train(trainable)
         self._tally = self._empty()
         self._adopted: Tally | None = None
 
     def _empty(self) -> Tally:
         return Tally(elements=[0] * len(self.sites), width=[1] * len(self.sites))
+
+    def train(self, trainable: frozenset[Parameter]) -> None:
+        """Measure these parameters, and all that need a gradient now; called again where layers are unfrozen."""
+        shares = [_share(self._places, self._owners, k, trainable) for k in range(len(self._owners))]
+        self._weights = [Weights(share, len(self.sites), self._rows) for share in shares]
 
     def attach(self) -> None:
         """Start listening to forward passes."""
@@ -152,7 +159,7 @@ def rows_of(metrics: Sequence[str]) -> frozenset[int]:
 
 
 def _share(
-    places: Sequence[Place], owners: Sequence[frozenset[Parameter]], position: int
+    places: Sequence[Place], owners: Sequence[frozenset[Parameter]], position: int, ever: frozenset[Parameter]
 ) -> list[tuple[int, list[Parameter]]]:
     """The trainable parameters of each site that the optimizer at `position` moves."""
     owned = owners[position]
@@ -160,7 +167,7 @@ def _share(
     share = []
     for index, place in enumerate(places):
         mine = [p for p in place.parameters if p in owned or (position == 0 and p not in others)]
-        trainable = [p for p in mine if p.requires_grad]
+        trainable = [p for p in mine if p.requires_grad or p in ever]
         if trainable:
             share.append((index, trainable))
     return share

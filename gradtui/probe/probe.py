@@ -32,6 +32,7 @@ from gradtui.probe.ranks import Ranks, meet, rank
 from gradtui.probe.recorder import ProbeWarning, Recorder, Tag
 from gradtui.probe.streams import Streams, Tap
 from gradtui.probe.tally import ALL_METRICS, Tally
+from gradtui.probe.weights import MEASURABLE
 from gradtui.probe.wire import Wire
 from gradtui.runs import RunError
 from gradtui.runs.schema import CLIPPED, METRICS, Event
@@ -127,6 +128,9 @@ class Probe:
             raise ValueError(f"keep must be a whole number of steps, at least 1, not {keep!r}")
         self._outer, self._model = model, unwrapped(model)
         self._metrics, self._remarks = _choose_metrics(self._model, metrics)
+        # Now, not at the first step: a script may by then have frozen what is not that optimizer's turn.
+        self._trainable = frozenset(p for p in self._model.parameters() if p.requires_grad)
+        self._frozen = [p for p in self._model.parameters() if not p.requires_grad and p.dtype in MEASURABLE]
         self._survey = survey(self._model, layers)
         self.name = name or _default_name(self._model)
         self.path = _run_path(run, self.name)
@@ -241,6 +245,8 @@ class Probe:
         if not self._ready():
             return
         assert self._meter is not None
+        if any(p.requires_grad for p in self._frozen):
+            self._thaw(self._meter)
         optimizer = self._optimizers[position]
         for attribute in ("grad_scale", "found_inf"):  # a fused optimizer unscales by itself
             value = getattr(optimizer, attribute, None)
@@ -302,6 +308,12 @@ class Probe:
             self._meter.before_step()
         self._finish(None)
 
+    def _thaw(self, meter: Meter) -> None:
+        """Layers that were frozen are trained now."""
+        self._trainable |= {p for p in self._frozen if p.requires_grad}
+        self._frozen = [p for p in self._frozen if not p.requires_grad]
+        meter.train(self._trainable)
+
     def _all_weights(self) -> dict[Parameter, Tensor]:
         wanted = "update_ratio" in self._metrics
         return {p: p.detach().clone() for p in self._model.parameters() if wanted and p.requires_grad}
@@ -358,6 +370,8 @@ class Probe:
 
         Before the optimizer's step or after it; several before one step (gradient accumulation) are averaged.
         """
+        if self._closed:
+            return
         value = loss.detach().clone() if isinstance(loss, Tensor) else float(loss)
         if self._log_first is None:
             self._log_first = self._step == 0
@@ -384,7 +398,11 @@ class Probe:
             self._metrics = (*self._metrics, CLIPPED)
         if not self._ready():
             return
+        assert self._meter is not None
+        about = set(map(id, gradients))
         for position in range(max(1, len(self._optimizers))):
+            if not any(id(p.grad) in about for p in self._meter.parameters(position)):
+                continue  # it is another optimizer's turn
             self._round.clipped.add(position)
             if position not in self._round.read:
                 self._read(position)
@@ -426,7 +444,7 @@ class Probe:
             return False
         places = settle(self._survey, _heard(heard))
         owners = [frozenset(p for g in o.param_groups for p in g["params"]) for o in self._optimizers]
-        meter = Meter(places, self._metrics, owners or [frozenset()])
+        meter = Meter(places, self._metrics, owners or [frozenset()], self._trainable)
         shapes = dict(zip(map(_key, heard.taps), heard.shapes, strict=True))
         meter.streams.shapes[:] = [shapes.get(_key(tap)) for tap in meter.streams.taps]
         heard.detach()
@@ -434,7 +452,8 @@ class Probe:
         if self._attached:
             meter.attach()
         self._meter = meter
-        frozen = [p.site.name for p in places if p.parameters and not any(q.requires_grad for q in p.parameters)]
+        moving = {p for p in self._model.parameters() if p.requires_grad} | self._trainable
+        frozen = [p.site.name for p in places if p.parameters and moving.isdisjoint(p.parameters)]
         facts = self._describe() | {"frozen": frozen, "skipped": skipped(self._model)} | self._facts
         try:
             if rank() == 0:
@@ -636,7 +655,12 @@ def _key(tap: Tap) -> tuple[nn.Module, bool]:
 
 
 def _is_compiled(model: nn.Module) -> bool:
-    return any(m._compiled_call_impl is not None or hasattr(m, "_orig_mod") for m in model.modules())
+    return any(
+        m._compiled_call_impl is not None
+        or hasattr(m, "_orig_mod")
+        or getattr(m, "_compiler_ctx", None) is not None  # Lightning compiles a module's methods
+        for m in model.modules()
+    )
 
 
 def _rate(optimizer: Optimizer) -> Tensor | float | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from gradtui.probe.hooks import Removable, on_compiled_call, on_input, on_output
 from gradtui.probe.tally import STREAM, STREAM_GRAD, STREAM_SUM, Tally
@@ -61,6 +62,8 @@ class Streams:
         self._hooks: list[Removable] = []
         # Outputs that need no gradient (frozen layers), by site: the last before the step is the training pass's.
         self._quiet: dict[int, tuple[list[Tensor], tuple[int, ...], int]] = {}
+        self._given: dict[int, weakref.ref[Tensor]] = {}  # what input taps have been given in this step
+        self._leaves: list[RemovableHandle] = []
         self.tally = self._empty()
 
     def _empty(self) -> Tally:
@@ -101,6 +104,9 @@ class Streams:
     def take(self) -> Tally:
         """Everything heard since the last call."""
         tally, self.tally = self.tally, self._empty()
+        self._given.clear()
+        while self._leaves:
+            self._leaves.pop().remove()
         if self._quiet:
             heard = {place % self._count for place in tally.places}
             for site, (values, places, elements) in self._quiet.items():
@@ -117,7 +123,7 @@ class Streams:
         """What to do with a module's output or input. It runs often: few steps, and nothing computed twice."""
         rows, site, sizes = self._rows, self.sites[index], self._sizes
         with_grad, with_sum = STREAM_GRAD in rows, STREAM_SUM in rows and self.taps[index].share
-        with_size = STREAM in rows
+        with_size, of_input = STREAM in rows, self.taps[index].of_input
         places = self._places(site, with_size, with_sum, with_grad)
         forward = places[:-1] if with_grad else places
 
@@ -128,7 +134,7 @@ class Streams:
                 tensor = found if isinstance(found, Tensor) else next(tensors_in(found), None)
                 if tensor is None:
                     return
-                if not (tensor.requires_grad or torch.is_grad_enabled()):
+                if not torch.is_grad_enabled():
                     # Not a training pass, but it shows shapes and order; that of a reentrant checkpoint alone
                     # shows them as they are: its second one runs backwards, block by block.
                     if sizes[index] < 0 and not _in_transform(tensor):
@@ -146,7 +152,17 @@ class Streams:
                 if with_sum:
                     values.append(_norm(x.sum(-1, dtype=wide) if x.ndim else x, dtype=wide))
                 if tensor.requires_grad:
-                    _on_gradient(tensor, partial(measure_gradient, values, elements))
+                    hook = partial(measure_gradient, values, elements)
+                    if of_input:
+                        # Recomputed or called again, the module is given the very tensor; it has one gradient.
+                        given = self._given.get(index)
+                        if given is not None and given() is tensor:
+                            return
+                        self._given[index] = weakref.ref(tensor)
+                    if tensor.is_leaf:  # lives on after this step, and our hook must not
+                        self._leaves.append(tensor.register_hook(hook))
+                    else:
+                        _on_gradient(tensor, hook)
                 else:
                     self._quiet[site] = values, forward, elements
             except Exception as error:
@@ -187,10 +203,11 @@ class Streams:
 
 def _on_gradient(tensor: Tensor, hook: Callable[[Tensor], None]) -> None:
     """`tensor.register_hook(hook)`, without a handle, which would cost several times what the hook itself does."""
-    if tensor._is_view() and tensor._base is not None and tensor._base.numel() == tensor.numel():
-        # A linear layer's output is one. If it is changed in place later, its own hook hears only a part of what
-        # it should; the whole goes to what it is a view of, with the same numbers in it.
-        tensor = tensor._base if tensor._base.requires_grad else tensor
+    base = tensor._base if tensor._is_view() else None
+    if base is not None and base.numel() == tensor.numel() and base.grad_fn is not None:
+        # A linear layer's output is a view. If it is changed in place later, its own hook hears only a part of
+        # what it should; the whole goes to what it is a view of, with the same numbers in it.
+        tensor = base
     if tensor._backward_hooks is None and tensor.grad_fn is not None:
         try:
             tensor._backward_hooks = OrderedDict(((_OURS, hook),))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Where = Literal["any", "lab"]
+Where = Literal["any", "lab", "script"]
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`keys` are Textual's names, `shown` how the first is written on screen; "lab" needs an engine.
+    """`keys` are Textual's names, `shown` how the first is written on screen.
+
+    `where`: "lab" needs an engine, "script" a script of somebody's own that runs beside the screen.
 
     `footer` ranks what the footer has room for: 1 always, 2 and 3 while there is room, 0 never. `does` is
     Textual's action string where several actions share one handler.
@@ -53,15 +55,19 @@ ACTIONS: dict[str, Action] = {
     "lr_down": Action(("less_than_sign",), "learning rate ÷ 2", "学习率减半", "<", "lab", does="scale_lr(0.5)"),
     "lr_up": Action(("greater_than_sign",), "learning rate × 2", "学习率加倍", ">", "lab", does="scale_lr(2.0)"),
     "back": Action(("left_square_bracket",), "back", "后退", "[", footer=3, does="travel(-1)"),
-    "forth": Action(("right_square_bracket",), "forth in history", "历史前进", "]", footer=3, does="travel(1)"),
+    "forth": Action(("right_square_bracket",), "forth in history", "历史前进", "]", does="travel(1)"),
     "back_far": Action(("left_curly_bracket",), "ten steps back", "后退十步", "{", does="travel(-10)"),
     "forth_far": Action(("right_curly_bracket",), "ten steps forth", "前进十步", "}", does="travel(10)"),
     "live": Action(("0",), "live", "实时", footer=3),
     "next_pane": Action(("tab",), "pane", "窗格", footer=2, does="turn_pane(1)"),
     "previous_pane": Action(("shift+tab",), "previous pane", "上一窗格", does="turn_pane(-1)"),
+    "sites": Action(("w",), "sites", "测点", footer=3),
+    "open": Action(("o",), "open runs", "打开运行", footer=3),
+    "type": Action(("i",), "type to the script", "向脚本输入", where="script", footer=2),
+    "interrupt": Action(("I",), "send ctrl+c to the script", "向脚本发送 ctrl+c", where="script"),
     "zoom": Action(("z",), "one pane only, or all", "放大窗格"),
-    "list": Action(("escape",), "back to the list of presets", "回到预设列表", "esc"),
-    "filter": Action(("slash",), "filter presets", "筛选预设", "/"),
+    "list": Action(("escape",), "close, or back to the list", "关闭，或回到列表", "esc"),
+    "filter": Action(("slash",), "filter", "筛选", "/"),
     "quiz": Action(("t",), "test yourself", "自测", footer=1),
     "language": Action(("L",), "中文", "English", footer=2),
     "save": Action(("s",), "save the screen as SVG", "保存屏幕为 SVG"),
@@ -71,6 +77,7 @@ ACTIONS: dict[str, Action] = {
 }
 
 
-def applicable(engine: bool) -> dict[str, Action]:
-    """The actions that do something with, or without, an engine."""
-    return {name: action for name, action in ACTIONS.items() if engine or action.where == "any"}
+def applicable(engine: bool, script: bool = False) -> dict[str, Action]:
+    """The actions that do something with, or without, an engine or a script."""
+    there = {"any", *(["lab"] if engine else []), *(["script"] if script else [])}
+    return {name: action for name, action in ACTIONS.items() if action.where in there}

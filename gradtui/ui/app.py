@@ -18,11 +18,13 @@ from textual.binding import Binding
 from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.theme import Theme
+from textual.timer import Timer
 from textual.widgets import Static
 
 from gradtui import paths
 from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.i18n import LANGUAGES, Words
+from gradtui.ui.script import shell_code
 from gradtui.ui.svg import with_cell_widths
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from gradtui.ui.lab import Lab
     from gradtui.ui.lifeline import Lifeline
     from gradtui.ui.screens.lab import LabScreen
+    from gradtui.ui.screens.leave import Choice
+
+STOP_LOOK_SECONDS = 0.1
 
 THEME = Theme(
     name="gradtui",
@@ -96,6 +101,8 @@ class GradtuiApp(App[int]):
         self._lab_screen: LabScreen | None = None
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
+        self._stopping_script: Timer | None = None
+        self._asking = False
 
     def compose(self) -> ComposeResult:
         yield Static(self.words("header.splash"), id="splash", markup=False)
@@ -194,8 +201,38 @@ class GradtuiApp(App[int]):
     # --- what keys do
 
     async def action_quit(self) -> None:
-        """Leave."""
-        self._leave(0)
+        """Leave; ask first what is to become of a script that still runs."""
+        script = self.lab.script if self._lab_screen is not None else None
+        if script is None:
+            self._leave(0)
+        elif script.exit_code is not None:
+            self._leave(shell_code(script.exit_code))
+        elif self._stopping_script is not None or self._asking:
+            self._leave(0)  # asked twice: out, and whatever the script does, it is not hurt
+        else:
+            from gradtui.ui.screens.leave import LeaveScreen
+
+            self._asking = True
+            self.push_screen(LeaveScreen(script.title, self.words), self._chosen)
+
+    def _chosen(self, choice: Choice | None) -> None:
+        """Answered."""
+        self._asking = False
+        script = self.lab.script
+        if script is None or choice in (None, "cancel"):
+            return
+        if choice == "leave":
+            self._leave(0)
+            return
+        script.terminate()
+        self.notify(self.words("leave.stopping", name=script.title), markup=False, timeout=30)
+        self._stopping_script = self.set_interval(STOP_LOOK_SECONDS, self._leave_with_script)
+
+    def _leave_with_script(self) -> None:
+        """Leave as soon as the script that is being stopped is gone."""
+        code = self.lab.script.exit_code if self.lab.script is not None else 0
+        if code is not None:
+            self._leave(shell_code(code))
 
     def _leave(self, code: int) -> None:
         """End the engine while the screen is being taken down, not after it."""
@@ -238,7 +275,8 @@ class GradtuiApp(App[int]):
         if self._lab_screen is None or screen is not self._lab_screen:
             return
         language = self.words.language
-        for name, action in applicable(self.lab.engine is not None).items():
+        actions = applicable(self.lab.engine is not None, self.lab.script is not None)
+        for name, action in actions.items():
             if name in ("preset", "palette"):
                 continue
             call = "app.quit" if name == "quit" else action.call(name)

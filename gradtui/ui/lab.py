@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,8 +14,11 @@ import msgspec
 from gradtui import paths
 from gradtui.engine import protocol
 from gradtui.presets import Library, Preset
+from gradtui.runs import SUFFIX, RunError
 from gradtui.runs.reader import RunReader
 from gradtui.ui.lanes import LaneView
+from gradtui.ui.script import Script
+from gradtui.ui.tail import Tail
 
 # Okabe and Ito's colours, which stay apart for every kind of colour vision; the marks do so without colour.
 COLORS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#8c9eff", "#b0b0b0")
@@ -33,7 +37,10 @@ class Engine(Protocol):
 
 @dataclass(slots=True)
 class Lab:
-    """Lanes in the order they are listed. With no engine, its lanes are recorded runs, to be watched only."""
+    """Lanes in the order they are listed: presets that an engine trains, and run files that are only watched.
+
+    With a `script`, the runs that it records are added as they appear, and `tail` follows what it prints.
+    """
 
     lanes: dict[str, LaneView]
     engine: Engine | None = None
@@ -43,6 +50,11 @@ class Lab:
     pins: list[str] = field(default_factory=list)
     cursor: int | None = None
     slots: int = 0
+    script: Script | None = None
+    tail: Tail | None = None
+    own: set[Path] = field(default_factory=set)
+    await_first: bool = False
+    _ended: bool = False
     _before_square: tuple[str, list[str]] | None = None
     _order: list[str] = field(default_factory=list)
     _ordered_at: float = 0.0
@@ -57,23 +69,80 @@ class Lab:
         return cls(lanes, engine, runs, device, focus=next(iter(lanes), ""))
 
     @classmethod
-    def of_files(cls, files: Sequence[Path]) -> Lab:
-        """A lab that watches run files; raises RunError for one that is none. All but the first are pinned."""
-        lanes: dict[str, LaneView] = {}
-        for number, file in enumerate(files):
+    def of_files(cls, files: Sequence[Path], directory: Path | None = None) -> Lab:
+        """A lab that watches run files; raises RunError for one that is none. All but the first are pinned.
+
+        `directory` is where other runs are looked for, by default where the first file is. Without any file, the
+        first run that appears there is shown.
+        """
+        lab = cls({}, runs=directory or (files[0].absolute().parent if files else Path()))
+        lab.await_first = not files
+        for file in files:
+            lab.overlay(file)
+        return lab
+
+    @classmethod
+    def of_script(cls, script: Script, directory: Path) -> Lab:
+        """A lab that watches the runs a script records, beside earlier ones in `directory`."""
+        return cls({}, runs=directory, script=script, tail=Tail(script.log))
+
+    def overlay(self, file: Path) -> LaneView:
+        """Put a run file on the charts beside what is there; raises RunError if it is none."""
+        path = file.absolute()
+        found = self.lane_of(path)
+        if found is None:
             reader = RunReader(file)
-            title = f"{reader.facts.get('name', file.stem)} s{reader.facts.get('seed', '?')}"
-            lane = _lane(number, f"{number}:{file}", title, "", None)
-            lane.run, lane.reader, lane.state = file, reader, reader.status
-            lane.reason = str(reader.facts.get("reason", ""))
+            taken = {(lane.color, lane.mark) for lane in self.lanes.values()}
+            number = next(n for n in range(len(self.lanes) + 1) if _look(n) not in taken)
+            color, mark = _look(number)
+            found = LaneView(f"file:{path}", title_of(reader, file), color, mark, _recorded_preset(reader))
+            found.run, found.reader, found.state = path, reader, reader.status
+            found.recorded = True
+            found.reason = str(reader.facts.get("reason", ""))
             seed = reader.facts.get("seed")
-            lane.seed = seed if isinstance(seed, int) else 0
-            lane.preset = _recorded_preset(reader)
-            if lane.last_step >= 0:
-                lane.digest(reader)
-            lanes[lane.id] = lane
-        names = list(lanes)
-        return cls(lanes, focus=names[0], pins=names[1:])
+            found.seed = seed if isinstance(seed, int) else 0
+            if found.last_step >= 0:
+                found.digest(reader)
+            self.lanes[found.id] = found
+        if not self.focused:
+            self.focus = found.id
+        elif found.id not in (self.focus, *self.pins):
+            self.pins.append(found.id)
+        return found
+
+    def show_alone(self, file: Path) -> LaneView:
+        """Focus one run file and take the other recorded ones away, but those of the script."""
+        kept = self.lane_of(file.absolute()) or self.overlay(file)
+        for lane in list(self.lanes.values()):
+            if lane.recorded and lane is not kept and lane.run not in self.own:
+                self.remove(lane.id)
+        self.pins = [name for name in self.pins if name != kept.id]
+        self.focus, self.cursor = kept.id, None
+        return kept
+
+    def remove(self, name: str) -> bool:
+        """Take a recorded run off the charts and the list; False for a lane of the engine or the script."""
+        lane = self.lanes.get(name)
+        if lane is None or not lane.recorded or lane.run in self.own:
+            return False
+        lane.close()
+        del self.lanes[name]
+        self.pins = [pin for pin in self.pins if pin != name]
+        if self.focus == name:
+            self.focus = self.pins.pop(0) if self.pins else next(iter(self.lanes), "")
+            self.cursor = None
+        return True
+
+    def lane_of(self, file: Path) -> LaneView | None:
+        """The lane that shows this run file."""
+        return next((lane for lane in self.lanes.values() if lane.run == file), None)
+
+    @property
+    def waits_for_step(self) -> bool:
+        """A script runs, or has run, and no optimizer step has been seen yet."""
+        return self.script is not None and not any(
+            lane.last_step >= 0 for lane in self.lanes.values() if lane.run in self.own
+        )
 
     @property
     def focused(self) -> LaneView | None:
@@ -148,7 +217,7 @@ class Lab:
     def restart(self, seed: int | None = None) -> None:
         """Begin the focused preset again in a new run file, with the same seed or another."""
         lane = self.focused
-        if lane is not None and lane.preset is not None and self.engine is not None:
+        if lane is not None and not lane.recorded and lane.preset is not None and self.engine is not None:
             self._start(lane, lane.seed if seed is None else seed)
             self.cursor = None
 
@@ -192,6 +261,8 @@ class Lab:
         if lane is None or lane.reader is None or lane.last_step < 0:
             return False
         here = lane.last_step if self.cursor is None else self.cursor
+        if lane.every > 1:  # from one measured step to another
+            steps, here = steps * lane.every, here - here % lane.every
         there = here + steps
         if there < lane.reader.first_step and here <= lane.reader.first_step:
             return False
@@ -221,15 +292,48 @@ class Lab:
 
     def poll(self) -> bool:
         """Look for news of every lane; True if there is any."""
-        news = [lane.poll() for lane in self.lanes.values()]
-        if self.engine is None:
-            for lane in self.lanes.values():
-                if lane.reader is not None and lane.state != lane.reader.status:
-                    lane.state, lane.reason = lane.reader.status, str(lane.reader.facts.get("reason", ""))
-                    news.append(True)
-        else:
+        news = [bool(lane.poll()) for lane in list(self.lanes.values())]
+        for lane in self.lanes.values():
+            if lane.recorded and lane.reader is not None and lane.state != lane.reader.status:
+                lane.state, lane.reason = lane.reader.status, str(lane.reader.facts.get("reason", ""))
+                news.append(True)
+        if self.script is not None:
+            news.append(self._poll_script(self.script))
+        if self.await_first:
+            news.append(self._find_first())
+        if self.engine is not None:
             self._send_order()
         return any(news)
+
+    def _poll_script(self, script: Script) -> bool:
+        news = self.tail.poll() if self.tail is not None else False
+        ended = script.exit_code is not None
+        if ended != self._ended:
+            self._ended = news = True
+        for run in script.runs():
+            path = run.absolute()
+            if path in self.own:
+                continue
+            with contextlib.suppress(RunError):  # what cannot be read yet is looked at again
+                lane = self.overlay(path)
+                self.own.add(path)
+                if len(self.own) == 1:  # what the screen is for comes before what it is compared with
+                    if self.focus != lane.id:
+                        self.pins = [
+                            self.focus,
+                            *(name for name in self.pins if name not in (self.focus, lane.id)),
+                        ]
+                    self.focus = lane.id
+                news = True
+        return news
+
+    def _find_first(self) -> bool:
+        with contextlib.suppress(RunError, OSError):
+            for path in self.runs.glob(f"*{SUFFIX}"):
+                self.overlay(path)
+                self.await_first = False
+                return True
+        return False
 
     def close(self) -> None:
         """Let go of every run file."""
@@ -252,7 +356,7 @@ class Lab:
             return
         self._ordered_at = time.monotonic()
         pins = sorted((n for n in self.pins if n != self.focus), key=lambda n: self.lanes[n].last_step)
-        order = [self.focus, *pins]
+        order = [n for n in (self.focus, *pins) if n in self.lanes and not self.lanes[n].recorded]
         if order != self._order:
             self._order = order
             self._send(protocol.Order(order))
@@ -262,9 +366,19 @@ class Lab:
             self.engine.send(command)
 
 
-def _lane(number: int, name: str, title: str, title_zh: str, preset: Preset | None) -> LaneView:
-    color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
-    return LaneView(name, title, color, mark, preset, title_zh, seed=preset.training.seed if preset else 0)
+def _look(number: int) -> tuple[str, str]:
+    """Colour and mark of the so-manieth lane."""
+    return COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
+
+
+def _lane(number: int, name: str, title: str, title_zh: str, preset: Preset) -> LaneView:
+    return LaneView(name, title, *_look(number), preset, title_zh, seed=preset.training.seed)
+
+
+def title_of(reader: RunReader, file: Path) -> str:
+    """What to call a recorded run: its name, and the seed where it has one."""
+    name, seed = str(reader.facts.get("name") or file.stem), reader.facts.get("seed")
+    return name if seed is None else f"{name} s{seed}"
 
 
 def _recorded_preset(reader: RunReader) -> Preset | None:

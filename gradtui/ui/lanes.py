@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from itertools import pairwise
@@ -18,12 +18,14 @@ from gradtui.engine.protocol import LaneState
 from gradtui.presets import Preset
 from gradtui.runs import RunError
 from gradtui.runs.reader import LossWindow, RunReader, Snapshot
-from gradtui.runs.schema import PYRAMID_FACTOR, Event
+from gradtui.runs.schema import CLIPPED, PYRAMID_FACTOR, STREAM_METRICS, Event, Flags, Site
 
 State = LaneState | str
 
 LOSS_STEPS = 10  # a batch is small and its loss noisy: what is shown is the mean of so many
 SPARK_ROWS = 8  # at least so many rows of loss for the list's sparkline
+WEIGHTS = "weight_norm"
+SKIPPED = "skipped"  # the kind of event that an optimizer step makes which a GradScaler left out
 
 
 T = TypeVar("T")
@@ -52,6 +54,17 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteCurve:
+    """One metric of one site over steps or buckets of steps, [rows]; NaN where there is no value."""
+
+    steps: np.ndarray
+    low: np.ndarray
+    mean: np.ndarray
+    high: np.ndarray
+    nonfinite: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
     """One metric over depth and steps: values [points, columns] and where a non-finite one is hidden."""
 
@@ -62,7 +75,10 @@ class Field:
 
 @dataclass(slots=True)
 class LaneView:
-    """One row of the list. `color` and `mark` are its own on every chart, focused or pinned."""
+    """One row of the list. `color` and `mark` are its own on every chart, focused or pinned.
+
+    `recorded` is a run file that is only looked at: nothing can be started or stopped.
+    """
 
     id: str
     title: str
@@ -82,6 +98,10 @@ class LaneView:
     seconds: float = float("nan")
     last_loss: float | None = None
     spark: list[float] = field(default_factory=list)
+    recorded: bool = False
+    skipped: list[int] = field(default_factory=list)
+    _gauge: Gauge | None = None
+    _points: dict[str, Depth] = field(default_factory=dict)
 
     def name(self, language: str) -> str:
         """What to call it on screen."""
@@ -101,16 +121,42 @@ class LaneView:
         return self.preset.training.steps if self.preset else 0
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """What the run file says about its run; nothing before there is one."""
+        return self.reader.facts if self.reader else {}
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The sites of the run; none before there is one."""
+        return self.reader.sites if self.reader else ()
+
+    @property
+    def every(self) -> int:
+        """Only each so-manieth step is measured."""
+        every = self.facts.get("every")
+        return every if isinstance(every, int) and every > 0 else 1
+
+    @property
+    def blind(self) -> list[str]:
+        """Sentences that name what cannot be seen of the model, and why."""
+        return sentences(self.facts.get("blind"))
+
+    def has(self, metric: str) -> bool:
+        """Whether the run measures `metric`; a run that has not begun may."""
+        return self.reader is None or metric in self.reader.metrics
+
+    @property
     def in_trouble(self) -> bool:
         """It does not train, and not because it was told so."""
-        return bool(self.reason) or self.state == "diverged"
+        return bool(self.reason) or self.state == "diverged" or (self.recorded and self.state == "died")
 
     def begin(self, run: Path, seed: int) -> None:
         """Forget the earlier run; `run` is the file that the new one will write."""
         self.close()
         self.run, self.seed, self.state, self.reason = run, seed, "starting", ""
         self.events, self.first_ratio, self.flow, self.lr_scale = [], float("nan"), None, 1.0
-        self.last_loss, self.spark = None, []
+        self._gauge, self._points = None, {}
+        self.last_loss, self.spark, self.skipped = None, [], []
 
     def give_up(self, reason: str) -> None:
         """Stop reading the run file; its lane may go on."""
@@ -135,16 +181,23 @@ class LaneView:
     def digest(self, reader: RunReader) -> None:
         """Keep what every repaint needs, so that it is computed once per news."""
         self.events = reader.events()
+        self.skipped = [event.step for event in self.events if event.kind == SKIPPED]
         self.seconds = reader.seconds_per_step()
         if np.isnan(self.first_ratio):
             first = reader.frame(reader.first_step)
-            self.first_ratio = ratio_of(reader, first) if first else float("nan")
+            self.first_ratio = self._flow_of(reader, first).ratio if first else float("nan")
         snapshot = reader.frame(reader.last_step)
-        self.flow = flow_of(reader, snapshot) if snapshot else None
+        self.flow = self._flow_of(reader, snapshot) if snapshot else None
         recent = reader.loss_window(reader.last_step + 1 - LOSS_STEPS, reader.last_step + 1, LOSS_STEPS)
         known = recent.mean[~np.isnan(recent.mean) | recent.nonfinite]
         self.last_loss = float(np.where(recent.nonfinite.any(), np.nan, known.mean())) if known.size else None
-        self.spark = list(reader.loss_window(0, reader.last_step + 1, SPARK_ROWS).mean)
+        spark = reader.loss_window(0, reader.last_step + 1, SPARK_ROWS)
+        self.spark = list(spark.mean[~np.isnan(spark.mean) | spark.nonfinite])
+
+    def _flow_of(self, reader: RunReader, snapshot: Snapshot) -> Flow:
+        if self._gauge is None:
+            self._gauge = Gauge.of(reader.sites, reader.metrics)
+        return flow_of(reader, snapshot, self._gauge)
 
     @_unless_unreadable
     def snapshot(self, cursor: int | None) -> Snapshot | None:
@@ -160,7 +213,17 @@ class LaneView:
         snapshot = self.snapshot(cursor)
         if snapshot is None or self.reader is None:
             return None
-        return judge(flow_of(self.reader, snapshot), snapshot.frame.step, self.events, self.first_ratio)
+        flow = self._flow_of(self.reader, snapshot)
+        return judge(flow, snapshot.frame.step, self.events, self.first_ratio)
+
+    @_unless_unreadable
+    def ratio_site(self, cursor: int | None) -> Site | None:
+        """The site whose gradient the flow ratio at `cursor` is about."""
+        snapshot = self.snapshot(cursor)
+        if snapshot is None or self.reader is None:
+            return None
+        first = self._flow_of(self.reader, snapshot).first
+        return None if first is None else self.reader.sites[first]
 
     @_unless_unreadable
     def curve(self, metric: str, cursor: int | None) -> Curve | None:
@@ -168,16 +231,27 @@ class LaneView:
         snapshot = self.snapshot(cursor)
         if snapshot is None or self.reader is None or metric not in self.reader.metrics:
             return None
-        depth = depth_of(self.reader.sites, metric)
         row = self.reader.metrics.index(metric)
-        weights = snapshot.values[[self.reader.metrics.index("weight_norm")]]
-        values, bad = by_depth(depth, metric, snapshot.values[[row]], weights, snapshot.nonfinite[[row]])
+        weights = snapshot.values[[self.reader.metrics.index(WEIGHTS)]] if WEIGHTS in self.reader.metrics else None
+        values, bad = combine(
+            self.depth(metric), metric, snapshot.values[[row]], weights, snapshot.nonfinite[[row]]
+        )
         there = ~np.isnan(values[0]) | bad[0]
         return Curve(np.flatnonzero(there).astype(float), np.where(bad[0], np.nan, values[0])[there])
 
-    def depth(self, metric: str) -> Depth | None:
-        """The points of depth of `metric` in this run."""
-        return depth_of(self.reader.sites, metric) if self.reader else None
+    def depth(self, metric: str) -> Depth:
+        """The points of depth of `metric` in this run; none before there is one."""
+        if metric not in self._points:
+            if self.reader is None:
+                return Depth(())
+            self._points[metric] = points_of(self.reader.sites, metric)
+        return self._points[metric]
+
+    def bands(self, metric: str) -> tuple[tuple[int, str], ...]:
+        """Where each stack begins on the axis of depth, and its name; empty where there is only one."""
+        stacks = [self.sites[group[0]].stack for group in self.depth(metric).groups]
+        begin = [k for k, stack in enumerate(stacks) if k == 0 or stack != stacks[k - 1]]
+        return tuple((k, stacks[k]) for k in begin) if len(begin) > 1 else ()
 
     @_unless_unreadable
     def field(self, metric: str, columns: int) -> Field | None:
@@ -185,19 +259,38 @@ class LaneView:
         if self.reader is None or self.last_step < 0 or metric not in self.reader.metrics:
             return None
         reader = self.reader
-        windows = [reader.window(metric, *piece, columns) for piece in pieces(self.last_step + 1, columns)]
+        ranges = pieces(self.last_step + 1, columns)
+        windows = [reader.window(metric, *piece, columns) for piece in ranges]
         weights = None
-        if metric == "update_ratio":
-            parts = [
-                reader.window("weight_norm", *piece, columns) for piece in pieces(self.last_step + 1, columns)
-            ]
-            weights = np.concatenate([part.mean for part in parts])
-        depth = depth_of(reader.sites, metric)
+        if metric == "update_ratio" and WEIGHTS in reader.metrics:
+            weights = np.concatenate([reader.window(WEIGHTS, *piece, columns).mean for piece in ranges])
         mean, nonfinite = (
             np.concatenate([getattr(window, name) for window in windows]) for name in ("mean", "nonfinite")
         )
-        values, bad = by_depth(depth, metric, mean, weights, nonfinite)
-        return Field(np.concatenate([window.steps for window in windows]), values.T, bad.T)
+        values, bad = combine(self.depth(metric), metric, mean, weights, nonfinite)
+        steps = np.concatenate([window.steps for window in windows])
+        kept = forward_only(steps)
+        return Field(steps[kept], values[kept].T, bad[kept].T)
+
+    @_unless_unreadable
+    def site_curve(self, metric: str, site: int, columns: int) -> SiteCurve | None:
+        """`metric` of one site over all steps so far, as `field` does for all of them."""
+        if self.reader is None or self.last_step < 0 or metric not in self.reader.metrics:
+            return None
+        ranges = pieces(self.last_step + 1, columns)
+        windows = [self.reader.window(metric, *piece, columns) for piece in ranges]
+        names = ("low", "mean", "high", "nonfinite")
+        steps = np.concatenate([window.steps for window in windows])
+        kept = forward_only(steps)
+        parts = (np.concatenate([getattr(window, name)[:, site] for window in windows])[kept] for name in names)
+        return SiteCurve(steps[kept], *parts)
+
+    def clipped(self, cursor: int | None) -> Curve | None:
+        """The gradient of the weights after clipping, over depth; None where nothing is clipped."""
+        if self.reader is None or CLIPPED not in self.reader.metrics:
+            return None
+        curve = self.curve(CLIPPED, cursor)
+        return curve if curve is not None and len(curve.x) else None
 
     @_unless_unreadable
     def losses(self, columns: int) -> LossWindow | None:
@@ -206,7 +299,8 @@ class LaneView:
             return None
         windows = [self.reader.loss_window(*piece, columns) for piece in pieces(self.last_step + 1, columns)]
         names = ("steps", "low", "mean", "high", "lr", "nonfinite")
-        return LossWindow(*(np.concatenate([getattr(window, name) for window in windows]) for name in names))
+        kept = forward_only(np.concatenate([window.steps for window in windows]))
+        return LossWindow(*(np.concatenate([getattr(window, name) for window in windows])[kept] for name in names))
 
     def close(self) -> None:
         """Let go of the run file."""
@@ -221,7 +315,8 @@ def pieces(steps: int, columns: int) -> list[tuple[int, int]]:
     The first steps are where a collapse happens, and on a logarithmic axis they have half the room: however
     long the run, they are read one by one.
     """
-    edge = PYRAMID_FACTOR**2 * max(1, -(-columns // PYRAMID_FACTOR))  # a multiple of what the next level holds
+    # A multiple of what the next level holds, and no more than the reader gives one by one for so many columns.
+    edge = PYRAMID_FACTOR**2 * max(1, columns // PYRAMID_FACTOR)
     edges = [0]
     while edges[-1] < steps:
         edges.append(min(edge, steps))
@@ -229,11 +324,46 @@ def pieces(steps: int, columns: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def flow_of(reader: RunReader, snapshot: Snapshot) -> Flow:
+def forward_only(steps: np.ndarray) -> Flags:
+    """Which rows go on where all before them ended: the first bucket of a range may begin in the range before."""
+    before = np.maximum.accumulate(np.concatenate([[-1], steps]))[:-1]
+    return np.asarray(steps > before)
+
+
+def points_of(sites: Sequence[Site], metric: str) -> Depth:
+    """The points of depth of `metric`, for any model.
+
+    Where no stream is known its metrics are shown by layer, and where no layer is known, by site in order.
+    """
+    depth = depth_of(sites, metric)
+    if not depth.points and metric in STREAM_METRICS:
+        depth = depth_of(sites, WEIGHTS)
+    return depth if depth.points else Depth(tuple((index,) for index in range(len(sites))))
+
+
+def combine(
+    depth: Depth, metric: str, values_NS: np.ndarray, weights_NS: np.ndarray | None, bad_NS: Flags
+) -> tuple[np.ndarray, Flags]:
+    """`by_depth`, at once where each point is a single site; without weight norms all sites weigh the same."""
+    if all(len(group) == 1 for group in depth.groups):
+        members = [group[0] for group in depth.groups]
+        return values_NS[:, members].astype(np.float64), bad_NS[:, members]
+    if weights_NS is None and metric == "update_ratio":
+        weights_NS = np.ones_like(values_NS)
+    return by_depth(depth, metric, values_NS, weights_NS, bad_NS)
+
+
+def sentences(fact: object) -> list[str]:
+    """A fact that is a list of texts, whatever else a file may hold there."""
+    return [str(item) for item in fact] if isinstance(fact, list) else []
+
+
+def flow_of(reader: RunReader, snapshot: Snapshot, gauge: Gauge | None = None) -> Flow:
     """The flow of one recorded step."""
     loss = snapshot.frame.loss
     bad = bool(snapshot.nonfinite.any()) or (loss is not None and not np.isfinite(loss))
-    return Gauge.of(reader.sites, reader.metrics).read(snapshot.values, bad)
+    gauge = gauge or Gauge.of(reader.sites, reader.metrics)
+    return gauge.read(snapshot.values, bad)
 
 
 def ratio_of(reader: RunReader, snapshot: Snapshot) -> float:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradtui import paths
+from gradtui.failure import FAILURE, Failure
 from gradtui.ui.i18n import Words, system_language
 from gradtui.ui.lifeline import Lifeline
 
 if TYPE_CHECKING:
     from gradtui.ui.app import GradtuiApp
+    from gradtui.ui.lab import Lab
+    from gradtui.ui.script import Script
 
 UNUSABLE_TERMS = ("dumb", "unknown")
-FAILURE = 1
 CHART_CHARACTERS = "│●▀⠁中"
 
 
@@ -51,15 +55,68 @@ def launch_lab(directories: Sequence[Path], *, language: str | None, device: str
 
 def launch_watch(files: Sequence[Path], *, language: str | None) -> int:
     """Run the lab's charts on run files; raises RunError for one that is none."""
-    language = language or system_language()
-    from gradtui.ui.app import GradtuiApp, Opened
     from gradtui.ui.lab import Lab
 
-    lab = Lab.of_files(files)
+    return _watch(Lab.of_files(files), language or system_language())
+
+
+def launch_pick(directory: Path, *, language: str | None) -> int:
+    """Run the lab's charts on the newest run of `directory`, with all of its runs at hand (`o`).
+
+    Where there is none yet, the first one that appears is shown.
+    """
+    from gradtui.ui.catalogue import Catalogue
+    from gradtui.ui.lab import Lab
+
+    catalogue = Catalogue(directory)
+    catalogue.scan()
+    readable = [entry for entry in catalogue.entries if not entry.error]
+    found = max(readable, key=lambda entry: entry.started, default=None)
+    lab = Lab.of_files([] if found is None else [found.path], directory)
+    return _watch(lab, language or system_language())
+
+
+def _watch(lab: Lab, language: str) -> int:
     if not _terminal_is_usable(language):
         return FAILURE
+    from gradtui.ui.app import GradtuiApp, Opened
+
     data, _ = paths.usable_data_directory()
     return _run(GradtuiApp(lambda _app: Opened(lab), language=language, data=data))
+
+
+def launch_script(script: Script, *, language: str | None) -> int:
+    """Start a script and show the runs that it records; returns its exit code, 128 + n where signal n ended it.
+
+    A script that still runs when the screen is gone, for whatever reason, goes on by itself, and its process and
+    run file are named. Raises Failure if it cannot be started.
+    """
+    language = language or system_language()
+    if not _terminal_is_usable(language):
+        return FAILURE
+    from gradtui.script.process import ScriptError
+    from gradtui.ui.app import GradtuiApp, Opened
+    from gradtui.ui.script import shell_code
+
+    data, _ = paths.usable_data_directory()
+    try:
+        script.start()
+    except ScriptError as error:
+        raise Failure(str(error)) from error
+
+    def open_lab(_app: GradtuiApp) -> Opened:
+        from gradtui.ui.lab import Lab
+
+        return Opened(Lab.of_script(script, script.run.parent))
+
+    code = _run(GradtuiApp(open_lab, language=language, data=data))
+    if script.exit_code is not None:
+        return code or shell_code(script.exit_code)
+    script.detach()
+    sentence = Words(language)("script.left", pid=script.pid, file=shlex.quote(str(script.run)))
+    with contextlib.suppress(OSError, ValueError):  # the terminal is lost: nobody is there to be told
+        print(sentence, flush=True)
+    return code
 
 
 def _terminal_is_usable(language: str) -> bool:

@@ -18,13 +18,16 @@ from gradtui.ui.lanes import LOSS_STEPS, LaneView
 from gradtui.ui.widgets.chart import Painter
 
 LEAST_STEPS = 20
+CLIPPED_MARK = "▵"
 
 
 def depth_painter(
     lanes: Sequence[LaneView], metric: str, cursor: int | None, log: bool, words: Words, empty: str
 ) -> Painter:
     """`metric` over depth, one curve per lane, the focused one first."""
-    series, deepest = [], 1.0
+    series, after, deepest = [], [], 1.0
+    bands = lanes[0].bands(metric) if lanes else ()
+    breaks = tuple(start - 0.5 for start, _ in bands[1:])
     for lane in lanes:
         curve = lane.curve(metric, cursor)
         if curve is None:
@@ -33,9 +36,16 @@ def depth_painter(
         snapshot = lane.snapshot(cursor)
         # Two curves have room for their steps in the legend, more only for their names.
         step = f" · {snapshot.frame.step}" if snapshot and len(lanes) == 2 else ""
-        series.append(Series(lane.name(words.language) + step, curve.x, curve.y, lane.color, lane.mark))
+        name = lane.name(words.language)
+        series.append(Series(name + step, curve.x, curve.y, lane.color, lane.mark, breaks=breaks))
+        clipped = lane.clipped(cursor) if metric == "grad_norm" else None
+        if clipped is not None:
+            label = words("pane.clipped")
+            one = Series(label, clipped.x, clipped.y, lane.color, CLIPPED_MARK, dim=True, breaks=breaks)
+            after.append(one)
     chart = Chart(
-        tuple(series),
+        (*series, *after),
+        bands=tuple((float(start), name) for start, name in short_names(bands)),
         log=log,
         x_limits=(0, deepest),
         x_name=words("pane.layer"),
@@ -44,6 +54,21 @@ def depth_painter(
         too_small=words("empty.small"),
     )
     return lambda width, height: render_chart(chart, width, height)
+
+
+def short_names(bands: tuple[tuple[int, str], ...]) -> tuple[tuple[int, str], ...]:
+    """The stacks with what is the same in all of their paths left out: `encoder`, not `model.encoder.layers`.
+
+    A name of which nothing would be left stays whole.
+    """
+    paths = [name.split(".") for _, name in bands]
+    shortest = min(map(len, paths), default=0)
+    head = next((n for n in range(shortest) if len({path[n] for path in paths}) > 1), shortest)
+    tail = next((n for n in range(shortest) if len({path[-1 - n] for path in paths}) > 1), shortest)
+    return tuple(
+        (start, ".".join(path[head : len(path) - tail]) or name)
+        for (start, name), path in zip(bands, paths, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +150,7 @@ def heat_painter(
             x_limits=axis.limits,
             x_ticks=axis.ticks or (),
             x_format=axis.label,
+            bands=short_names(lane.bands(metric)),
             cursor=axis.cursor(cursor),
             empty=empty,
             too_small=small,
@@ -134,11 +160,54 @@ def heat_painter(
     return paint
 
 
+def site_painter(
+    lanes: Sequence[LaneView],
+    site: str,
+    metric: str,
+    cursor: int | None,
+    *,
+    log: bool,
+    log_steps: bool,
+    words: Words,
+    empty: str,
+) -> Painter:
+    """`metric` of one site over the steps, for every lane that has a site of that name."""
+    axis = StepAxis.of(lanes, log_steps)
+
+    def paint(width: int, height: int) -> Lines:
+        series = []
+        for lane in lanes:
+            index = next((i for i, one in enumerate(lane.sites) if one.name == site), None)
+            curve = None if index is None else lane.site_curve(metric, index, width)
+            if curve is None:
+                continue
+            there = curve.nonfinite | ~np.isnan(curve.mean)
+            x, bad = axis.x(curve.steps[there]), curve.nonfinite[there]
+            low, mean, high = (
+                np.where(bad, np.nan, values[there]) for values in (curve.low, curve.mean, curve.high)
+            )
+            series.append(Series(lane.name(words.language), x, mean, lane.color, lane.mark, low=low, high=high))
+        chart = Chart(
+            tuple(series),
+            log=log,
+            x_limits=axis.limits,
+            x_ticks=axis.ticks,
+            cursor=axis.cursor(cursor),
+            empty=empty,
+            too_small=words("empty.small"),
+        )
+        return render_chart(chart, width, height)
+
+    return paint
+
+
 def loss_painter(
     lanes: Sequence[LaneView], cursor: int | None, *, log_steps: bool, words: Words, empty: str
 ) -> Painter:
     """Loss over steps, one curve per lane, and the focused lane's learning rate as a line below."""
     axis = StepAxis.of(lanes, log_steps)
+    if any(lane.last_step >= 0 and lane.last_loss is None for lane in lanes):
+        empty = words("empty.loss")
 
     def paint(width: int, height: int) -> Lines:
         series = [_loss_series(lane, axis, width, cursor, words, with_loss=len(lanes) == 2) for lane in lanes]

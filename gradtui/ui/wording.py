@@ -34,6 +34,10 @@ STATE_COLORS = {
     "silent": "#b0b0b0",
 }
 
+STATES = frozenset(
+    ("idle", "starting", "running", "waiting", "paused", "done", "diverged", "died", "failed", "stopped")
+)
+
 
 def site_in_words(site: Site, words: Words) -> str:
     """A site as people say it; a foreign module by its name."""
@@ -41,8 +45,19 @@ def site_in_words(site: Site, words: Words) -> str:
     return words(f"site.{site.kind}", layer=site.layer) if site.kind in known else site.name
 
 
-def verdict_in_words(verdict: Verdict | None, sites: Sequence[Site], words: Words) -> str:
-    """The verdict as one or two sentences."""
+def beginning(first: Site | None, sites: Sequence[Site], words: Words) -> str:
+    """What the flow ratio is about: layer 0 as a rule, else the first site that any gradient reaches."""
+    if first is None:
+        return words("site.layer0")
+    stacks = {site.stack for site in sites if site.stream is not None}
+    # x_0 is what enters layer 0, whatever module it leaves; of several stacks each has one.
+    return words("site.layer0") if first.stream == 0 and len(stacks) <= 1 else site_in_words(first, words)
+
+
+def verdict_in_words(
+    verdict: Verdict | None, sites: Sequence[Site], words: Words, first: Site | None = None
+) -> str:
+    """The verdict as one or two sentences; `first` is the site that its flow ratio is about."""
     if verdict is None:
         return words("verdict.waiting")
     ratio = format_number(verdict.ratio)
@@ -50,29 +65,42 @@ def verdict_in_words(verdict: Verdict | None, sites: Sequence[Site], words: Word
         if verdict.site is None:
             return words("verdict.nonfinite_loss", since=verdict.since)
         site = site_in_words(sites[verdict.site], words)
+        if verdict.backward is not None:
+            backward = site_in_words(sites[verdict.backward], words)
+            return words("verdict.nonfinite_both", since=verdict.since, forward=site, backward=backward)
         direction = words(f"direction.{verdict.direction or 'forward'}")
         return words("verdict.nonfinite", since=verdict.since, site=site, direction=direction)
+    if verdict.state == "silent" and len([site for site in sites if site.layer is not None]) < 2:
+        return words("verdict.single")
+    where = beginning(first, sites, words)
     if verdict.state == "vanished":
         key = "now" if verdict.since is None else "since" if verdict.since == verdict.first else "again"
-        sentence = words(f"verdict.vanished_{key}", ratio=ratio, since=verdict.since, first=verdict.first)
+        since, step = verdict.since, verdict.first
+        sentence = words(f"verdict.vanished_{key}", where=where, ratio=ratio, since=since, first=step)
         return join(words, sentence, words("verdict.first_steps") if verdict.by_first_steps else "")
     sentence = words(
         f"verdict.{verdict.state}",
+        where=where,
         ratio=ratio,
         spread=format_number(verdict.spread),
-        layer0=_layer0(verdict, words),
+        layer0=_layer0(verdict, where, words),
     )
     back = verdict.recovered is not None
     return join(words, sentence, words("verdict.recovered", recovered=verdict.recovered) if back else "")
 
 
-def _layer0(verdict: Verdict, words: Words) -> str:
+def _layer0(verdict: Verdict, where: str, words: Words) -> str:
     """What layer 0 gets, without saying the same number twice."""
     if np.isclose(verdict.ratio, verdict.spread, rtol=0.02):
-        return words("verdict.layer0_most")
+        return words("verdict.layer0_most", where=_inside(where, words))
     if np.isclose(verdict.ratio * verdict.spread, 1, rtol=0.02):
-        return words("verdict.layer0_least")
-    return words("verdict.layer0", ratio=format_number(verdict.ratio))
+        return words("verdict.layer0_least", where=_inside(where, words))
+    return words("verdict.layer0", where=_inside(where, words), ratio=format_number(verdict.ratio))
+
+
+def _inside(where: str, words: Words) -> str:
+    """A site's name within a sentence; only our own words begin with a small letter there."""
+    return where[0].lower() + where[1:] if where == words("site.layer0") else where
 
 
 def verdict_in_short(verdict: Verdict | None, words: Words) -> str:
@@ -90,6 +118,11 @@ def verdict_in_short(verdict: Verdict | None, words: Words) -> str:
 def join(words: Words, *sentences: str) -> str:
     """Sentences in a row, with a space between them where the language has one."""
     return (" " if words.language == "en" else "").join(s for s in sentences if s)
+
+
+def state_in_words(state: str, words: Words) -> str:
+    """A lane's state; one that a file has made up stays as it is."""
+    return words(f"state.{state}") if state in STATES else state
 
 
 def flow_mark(flow: Flow | None) -> tuple[str, str, str]:

@@ -208,3 +208,32 @@ def test_a_sparkline_never_hides_a_nan() -> None:
 @given(st.lists(awkward, max_size=80), st.integers(0, 40), st.booleans())
 def test_a_sparkline_is_as_wide_as_asked(values: list[float], width: int, log: bool) -> None:
     assert len(sparkline(np.array(values), width, log)) == width
+
+
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 999), st.sampled_from([1e-4, 1e4]), st.integers(8, 40))
+def test_of_many_layers_in_one_row_the_one_that_differs_is_seen(
+    mode: Any, layer: int, value: float, height: int
+) -> None:
+    values = np.ones((1000, 20))
+    values[layer] = value
+    even = render_heatmap(HeatMap(np.ones((1000, 20)), limits=(1e-4, 1e4)), 40, height, mode)
+    lines = render_heatmap(HeatMap(values, limits=(1e-4, 1e4)), 40, height, mode)
+    differing = [row for row in range(height - 2) if lines[row] != even[row]]
+    slots = height - 2
+    assert differing == [slots - 1 - layer * slots // 1000] or len(differing) == 1
+
+
+def test_a_layer_without_values_among_many_hides_no_other() -> None:
+    values = np.full((1000, 10), np.nan)
+    values[::7] = 1.0
+    lines = render_heatmap(HeatMap(values, nonfinite=np.zeros((1000, 10), bool)), 40, 12, "shade")
+    assert all("✕" in "".join(span.text for span in line) for line in lines[:-2])  # NaN is never hidden
+
+
+def test_each_stack_is_named_at_the_row_where_it_begins(screen: Any) -> None:
+    heat = HeatMap(np.ones((12, 20)), bands=((0, "encoder"), (6, "decoder"), (99, "nowhere")))
+    shown = screen(render_heatmap(heat, 60, 14, "shade"))
+    assert shown.row_of_label("encoder") - shown.row_of_label("decoder") == 6
+    assert "nowhere" not in shown.text

@@ -218,3 +218,31 @@ def test_dense_series_are_marked_in_different_columns(screen: Any) -> None:
     assert len(dots) > 5
     assert len(triangles) > 5
     assert not set(dots) & set(triangles)
+
+
+def test_a_line_breaks_between_stacks_and_each_is_named_where_it_begins(screen: Any) -> None:
+    series = curve(np.ones(8), breaks=(3.5,))
+    chart = Chart((series,), bands=((0.0, "encoder"), (4.0, "a decoder [x]")), markers=True)
+    shown = screen(render_chart(chart, 64, 12))
+    boundary = {column for _, column in shown.find("╎")}
+    assert len(boundary) == 1
+    whole = screen(render_chart(Chart((curve(np.ones(8)),), markers=True), 64, 12))
+    (row,) = {row for row, _ in shown.find("●")}
+    (column,) = boundary
+    assert shown.cells[row][column][0] == "╎"
+    assert whole.cells[row][column][0] != "╎"
+    axis = shown.rows[-2]
+    assert axis.index("encoder") < column < axis.index("a decoder [x]")
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(-5, 20), st.text(max_size=30)), max_size=4),
+    st.integers(16, 80),
+    st.integers(5, 30),
+)
+def test_bands_never_break_the_rectangle(bands: list[tuple[float, str]], width: int, height: int) -> None:
+    chart = Chart((curve(np.arange(1.0, 9), breaks=(1.5, 3.5)),), log=True, bands=tuple(bands))
+    lines = render_chart(chart, width, height)
+    assert len(lines) == height
+    assert all(sum(cell_len(span.text) for span in line) == width for line in lines)

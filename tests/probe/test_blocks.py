@@ -221,3 +221,36 @@ def test_torchs_own_encoder_and_its_fast_path(train: Train) -> None:
 
     check(run, list(plain(seeded(make), streams)), ("layers.0", "layers.1", "layers.2"))
     assert run.facts["blind"] == []
+
+
+@pytest.mark.parametrize("reentrant", [None, False, True])
+def test_the_input_of_a_checkpointed_stack_has_one_gradient(reentrant: bool | None, train: Train) -> None:
+    def between(model: nn.Module, step: int) -> Tensor:
+        x = model.embedding(batch(step)) * 1  # what enters the stack is not what a module returned
+        for block in model.layers:
+            x = block(x) if reentrant is None else checkpoint(block, x, use_reentrant=reentrant)
+        return model.head(x).square().mean()
+
+    run = train(seeded(Net), loss=between)
+    check(run, list(plain(seeded(Net), by_hand)), ("layers (input)", *POINTS[1:]))
+
+
+def test_a_parameter_that_enters_the_stack_keeps_no_hook(train: Train) -> None:
+    class Latents(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.latents = nn.Parameter(torch.randn(2, WIDTH))
+            self.layers = nn.ModuleList(Block() for _ in range(3))
+
+        def forward(self, _x: Tensor) -> Tensor:
+            x = self.latents
+            for block in self.layers:
+                x = block(x)
+            return x
+
+    model = seeded(Latents)
+    run = train(model, steps=4, optimizer=torch.optim.SGD(model.parameters(), lr=0.0))
+    assert not model.latents._backward_hooks
+    values = run.tables["stream_grad"][:, run.names.index("layers (input)")]
+    assert values == pytest.approx([values[0]] * 4)
+    assert values[0] == pytest.approx(run.value("grad_norm", "Latents"), rel=1e-5)

@@ -321,3 +321,51 @@ def test_a_learning_rate_that_a_schedule_changes_is_recorded(tmp_path: Path) -> 
     from gradtui.runs.opened import open_run
 
     assert list(open_run(tmp_path / "a.gradtui").lr) == [1.0, 0.5, 0.25]
+
+
+def test_layers_that_are_unfrozen_later_are_measured_from_then_on(tmp_path: Path) -> None:
+    model = seeded(Net)
+    model.layers[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with Probe(model, optimizer, run=tmp_path / "a.gradtui"):
+        for step in range(4):
+            if step == 2:
+                model.layers[0].requires_grad_(True)
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+    run = Recorded(tmp_path / "a.gradtui")
+    column = run.names.index("layers.0")
+    assert np.isnan(run.tables["grad_norm"][:2, column]).all()
+    assert (run.tables["grad_norm"][2:, column] > 0).all()
+    assert (run.tables["update_ratio"][2:, column] > 0).all()
+
+
+def test_what_is_frozen_for_one_optimizers_turn_is_measured_at_its_own(tmp_path: Path) -> None:
+    model = seeded(Net)
+    sides = [list(model.layers.parameters()), [*model.embedding.parameters(), *model.head.parameters()]]
+    pair = [torch.optim.SGD(side, lr=0.05) for side in sides]
+    with Probe(model, pair, run=tmp_path / "a.gradtui"):
+        for step in range(2):
+            for turn, optimizer in enumerate(pair):
+                for side, parameters in enumerate(sides):
+                    for p in parameters:
+                        p.requires_grad_(side == turn)
+                loss_of(model, step).backward()
+                torch.nn.utils.clip_grad_norm_(sides[turn], 1e-4)
+                optimizer.step()
+                optimizer.zero_grad()
+    run = Recorded(tmp_path / "a.gradtui")
+    assert (run.tables["grad_norm"] > 1e-4).all()
+    assert run.facts["frozen"] == []
+    total = np.sqrt(np.square(run.tables["clipped_norm"][0]).sum())
+    assert total == pytest.approx(np.sqrt(2) * 1e-4, rel=1e-2)
+
+
+def test_a_loss_logged_after_the_end_is_nobodys(tmp_path: Path) -> None:
+    model = seeded(Net)
+    probe = Probe(model, torch.optim.SGD(model.parameters(), lr=0.05), run=tmp_path / "a.gradtui")
+    probe.close()
+    for _ in range(3):
+        probe.log(loss=1.0)
+    assert not probe._losses

@@ -302,6 +302,84 @@ def test_watch_follows_a_run_that_another_process_records(tmux: Tmux, tmp_path: 
         process.wait()
 
 
+SCRIPT = """
+import sys, time
+print("running", flush=True)
+print("heard", input(), flush=True)
+for number in range(10_000):
+    print(number, flush=True)
+    time.sleep(0.05)
+"""
+LAUNCH = """
+import sys
+from pathlib import Path
+from gradtui.script.process import Script
+from gradtui.ui.launch import launch_script
+script, directory = sys.argv[1], Path(sys.argv[2])
+sys.exit(launch_script(Script([script], run=directory / "x.gradtui", log=directory / "x.log"), language="en"))
+"""
+
+
+@pytest.fixture
+def beside(tmux: Tmux, tmp_path: Path) -> Tmux:
+    """A script of somebody's own that has been told something and goes on for long."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "launch.py").write_text(LAUNCH)
+    tmux.start(f"{sys.executable} {tmp_path}/launch.py {tmp_path}/script.py {tmp_path}")
+    tmux.until("running")
+    tmux.keys("i")
+    tmux.until("a line for the script")
+    tmux.keys("you", "Enter")
+    tmux.until("heard you")
+    return tmux
+
+
+def script_runs(tmux: Tmux) -> bool:
+    return any("script.py" in command and "launch.py" not in command for command in tmux.running())
+
+
+def goes_on(log: Path) -> bool:
+    before = log.stat().st_size
+    wait(lambda: log.stat().st_size > before, 10)
+    return True
+
+
+def test_a_script_is_stopped_when_that_is_the_answer(beside: Tmux) -> None:
+    beside.keys("q")
+    beside.until("still running")
+    beside.keys("s")
+    beside.until(f"ended with {128 + signal.SIGTERM}", 20)
+    assert beside.flags() == "010"
+    assert not script_runs(beside)
+
+
+def test_a_script_left_running_goes_on_and_is_named(beside: Tmux, tmp_path: Path) -> None:
+    beside.keys("C-c")
+    beside.until("still running")
+    beside.keys("l")
+    beside.until("ended with 0", 20)
+    assert beside.flags() == "010"
+    assert "still running: pid" in beside.screen()
+    assert f"gradtui watch {tmp_path}/x.gradtui" in beside.screen().replace("\n", "")
+    assert script_runs(beside)
+    assert goes_on(tmp_path / "x.log")
+
+
+def test_a_lost_terminal_leaves_the_script_running(beside: Tmux, tmp_path: Path) -> None:
+    beside.tmux("kill-server")
+    wait(lambda: not any("launch.py" in command for command in beside.running()), 10)
+    assert script_runs(beside)
+    assert goes_on(tmp_path / "x.log")
+
+
+def test_a_screen_that_is_terminated_leaves_the_script_running(beside: Tmux, tmp_path: Path) -> None:
+    os.kill(beside.pid("launch.py"), signal.SIGTERM)
+    beside.until(f"ended with {128 + signal.SIGTERM}", 20)
+    assert "still running: pid" in beside.screen()
+    assert script_runs(beside)
+    assert goes_on(tmp_path / "x.log")
+
+
 def test_a_terminal_that_takes_no_more_output_does_not_keep_it_from_ending(tmp_path: Path) -> None:
     marker = f"GRADTUI_TEST=stuck-{uuid.uuid4().hex[:8]}"
     name, _, value = marker.partition("=")

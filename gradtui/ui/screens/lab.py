@@ -19,15 +19,19 @@ from gradtui.charts.scale import format_number
 from gradtui.quiz.bank import load_packs
 from gradtui.quiz.progress import Progress, ProgressError
 from gradtui.ui import painting, texts
-from gradtui.ui.actions import ACTIONS, applicable
+from gradtui.ui.actions import ACTIONS, Action, applicable
 from gradtui.ui.i18n import Words
 from gradtui.ui.lab import Lab
-from gradtui.ui.layout import LEAST_HEIGHT, LEAST_WIDTH, PANES, Layout, arrange
+from gradtui.ui.layout import LEAST_HEIGHT, LEAST_WIDTH, OUTPUT, PANES, Layout, Output, arrange
 from gradtui.ui.screens.help import HelpScreen
+from gradtui.ui.screens.runs import RunsScreen
+from gradtui.ui.script import ending
 from gradtui.ui.widgets.chart import ChartPane
 from gradtui.ui.widgets.lines import TextLine, fold, footer_text
+from gradtui.ui.widgets.output import OutputPane
 from gradtui.ui.widgets.presets import PresetList, bar_text
 from gradtui.ui.widgets.quiz import QuizPanel
+from gradtui.ui.widgets.sites import SitesPanel
 from gradtui.ui.widgets.topology import sketch
 
 METRIC_CYCLE = ("stream_grad", "grad_norm", "update_ratio", "act_rms", "mean_share")
@@ -53,7 +57,7 @@ class LabScreen(Screen[None]):
         self.metric = METRIC_CYCLE[0]
         self.log_scale: bool | None = None  # None: what suits the metric
         self.log_steps = True  # a collapse happens in the first steps: give them room
-        self.active, self.zoomed, self.quiz_open = PANES[0], False, False
+        self.active, self.zoomed, self.quiz_open, self.sites_open = PANES[0], False, False, False
         self.pattern = ""
         self._dirty = True
         self._layout: Layout | None = None
@@ -67,15 +71,20 @@ class LabScreen(Screen[None]):
                 yield PresetList(id="presets")
                 yield TextLine(id="about")
                 yield TextLine(id="topology")
-            with Grid(id="charts"):
-                for pane in PANES:
-                    yield ChartPane(id=pane)
+            with Vertical(id="main"):
+                with Grid(id="charts"):
+                    for pane in PANES:
+                        yield ChartPane(id=pane)
+                if self.lab.script is not None:
+                    yield OutputPane(id=OUTPUT)
+                    yield Input(id="stdin", compact=True)
         yield TextLine(id="verdict")
         yield TextLine(id="footer")
         yield TextLine(id="too-small")
 
     def on_mount(self) -> None:
-        self.query_one("#filter").display = False
+        for box in self.query("#filter, #stdin"):
+            box.display = False
         self.query_one("#presets").focus()
         self.set_interval(POLL_SECONDS, self._poll)
         self.set_interval(PAINT_SECONDS, self.repaint)
@@ -97,11 +106,16 @@ class LabScreen(Screen[None]):
         self.words = words
         for panel in self.query(QuizPanel):
             panel.speak(words)
+        if self.lab.tail is not None:
+            self.lab.tail.left_out = words("script.gap")
         self.react()
 
     def _poll(self) -> None:
+        waiting = self.lab.waits_for_step
         if self.lab.poll():
             self._dirty = True
+        if waiting and not self.lab.waits_for_step:
+            self._rearrange()  # the charts take the room that the output had
 
     def on_descendant_focus(self) -> None:
         """The footer depends on where the keys go."""
@@ -113,22 +127,39 @@ class LabScreen(Screen[None]):
     def _rearrange(self) -> None:
         """Show what fits."""
         width, height = self.size
-        layout = arrange(width, height, active=self.active, zoomed=self.zoomed, quiz=self.quiz_open)
+        output: Output = "none" if self.lab.script is None else "big" if self.lab.waits_for_step else "docked"
+        layout = arrange(
+            width,
+            height,
+            active=self.active,
+            zoomed=self.zoomed,
+            quiz=self.quiz_open,
+            output=output,
+            sites=self.sites_open,
+        )
         self._layout = layout
         self.query_one("#too-small").display = not layout.fits
         for name, shown in (
             ("header", layout.fits),
             ("bar", layout.bar),
             ("body", layout.fits),
-            ("verdict", bool(layout.panes)),
+            ("verdict", layout.verdict),
             ("footer", layout.fits),
             ("side", layout.side),
+            ("main", layout.verdict),
             ("charts", bool(layout.panes)),
         ):
             self.query_one(f"#{name}").display = shown
         grid = self.query_one("#charts", Grid)
         grid.styles.grid_size_columns = layout.columns
         grid.styles.grid_size_rows = max(1, -(-len(layout.panes) // layout.columns))
+        grid.styles.height = "1fr" if layout.charts is None else layout.charts
+        for output_pane in self.query(OutputPane):
+            output_pane.display = layout.output != 0
+            output_pane.styles.height = "1fr" if layout.output is None else layout.output
+            output_pane.set_class(self.active == OUTPUT, "active")
+        for sites in self.query(SitesPanel):
+            sites.display = layout.sites
         for pane in self.query(ChartPane):
             pane.display = pane.id in layout.panes
             pane.set_class(pane.id == self.active and len(layout.panes) > 1, "active")
@@ -151,7 +182,12 @@ class LabScreen(Screen[None]):
             self._paint_lines()
             if self._layout.side:
                 self._paint_list()
-            self._paint_charts()
+            if self._layout.panes:
+                self._paint_charts()
+            if self._layout.sites:
+                self._paint_sites()
+            if self._layout.output != 0:
+                self._paint_output()
 
     def _paint_too_small(self) -> None:
         width, height = self.size
@@ -177,7 +213,12 @@ class LabScreen(Screen[None]):
             panel = self.query_one(QuizPanel)
             key = "quiz.keys_text" if panel.in_text else "quiz.keys"
             return Text(f" {self.words(key)}", "dim", no_wrap=True, overflow="ellipsis")
-        return footer_text(applicable(self.lab.engine is not None), self.words.language, width)
+        if self.focused is not None and self.focused.id == OUTPUT:
+            return Text(f" {self.words('script.keys')}", "dim", no_wrap=True, overflow="ellipsis")
+        return footer_text(self._actions(), self.words.language, width)
+
+    def _actions(self) -> dict[str, Action]:
+        return applicable(self.lab.engine is not None, self.lab.script is not None)
 
     def _paint_list(self) -> None:
         box = self.query_one("#presets", PresetList)
@@ -189,13 +230,16 @@ class LabScreen(Screen[None]):
         topology.border_title = Text(self.words("topology.title"))
         topology.display = lane is not None and lane.preset is not None and self.size.height >= 30
         about = self.query_one("#about", TextLine)
-        about.display = (
-            topology.display and bool(lane and lane.preset and lane.preset.about) and self.size.height >= 40
-        )
+        width = max(self.query_one("#side").size.width - 4, 8)
+        text = Text()
         if lane is not None and lane.preset is not None:
-            width = max(self.query_one("#side").size.width - 4, 8)
             topology.show(fold(sketch(lane.preset.model, self.words), width))
-            about.show(fold(Text(lane.preset.summary(self.words.language), "dim"), width))
+            if topology.display and self.size.height >= 40:
+                text = Text(lane.preset.summary(self.words.language), "dim")
+        elif lane is not None:
+            text = texts.about(lane, self.words)
+        about.display = bool(text.plain)
+        about.show(fold(text, width))
 
     def _names(self) -> list[str]:
         """The lanes that the filter lets through."""
@@ -208,29 +252,37 @@ class LabScreen(Screen[None]):
 
     def _paint_charts(self) -> None:
         lab, words, lane = self.lab, self.words, self.lab.focused
-        log = self.metric in LOG_METRICS if self.log_scale is None else self.log_scale
-        empty = texts.emptiness(lab, lane, words)
+        shown_metric, log = self.shown_metric, self._log()
+        empty = texts.missing(lane, shown_metric, words) or texts.emptiness(lab, lane, words)
         scale = words("pane.log" if log else "pane.linear")
-        metric = words(f"metric.{self.metric}")
+        metric = words(f"metric.{shown_metric}")
         shown, cursor = lab.shown, lab.cursor
         steps = f"{words('pane.logsteps')} · x" if self.log_steps else "x"
         step = "" if cursor is None else words("header.history", step=cursor)
         self._pane("depth").show(
             words("pane.depth", metric=metric),
             f"{scale} · m y",
-            painting.depth_painter(shown, self.metric, cursor, log, words, empty),
+            painting.depth_painter(shown, shown_metric, cursor, log, words, empty),
         )
+        other = self._other_metric(shown_metric)
         self._pane("rms").show(
-            words("pane.rms"),
+            words("pane.rms") if other == "act_rms" else words("pane.depth", metric=words(f"metric.{other}")),
             step,
-            painting.depth_painter(shown, "act_rms", cursor, False, words, empty),
+            painting.depth_painter(
+                shown,
+                other,
+                cursor,
+                other != "act_rms" and other in LOG_METRICS,
+                words,
+                texts.missing(lane, other, words) or empty,
+            ),
         )
         self._pane("heat").show(
             words("pane.heat", metric=metric),
             " · ".join(text for text in (lane.name(words.language) if lane else "", steps) if text),
             painting.heat_painter(
                 lane,
-                self.metric,
+                shown_metric,
                 cursor,
                 log=log,
                 log_steps=self.log_steps,
@@ -241,6 +293,58 @@ class LabScreen(Screen[None]):
         )
         loss = painting.loss_painter(shown, cursor, log_steps=self.log_steps, words=words, empty=empty)
         self._pane("loss").show(words("pane.loss"), steps, loss)
+
+    def _paint_sites(self) -> None:
+        """The table, and under it the curve of the site that was chosen."""
+        panel, lane, words = self.query_one(SitesPanel), self.lab.focused, self.words
+        metric, log = self.shown_metric, self._log()
+        panel.show(lane, self.lab.cursor, metric, words)
+        if panel.site:
+            painter = painting.site_painter(
+                self.lab.shown,
+                panel.site,
+                metric,
+                self.lab.cursor,
+                log=log,
+                log_steps=self.log_steps,
+                words=words,
+                empty=texts.missing(lane, metric, words) or words("empty.nothing"),
+            )
+            title = words("pane.site", name=panel.site, metric=words(f"metric.{metric}"))
+            panel.show_curve(title, f"{words('pane.log' if log else 'pane.linear')} · m y x", painter)
+
+    def _paint_output(self) -> None:
+        """The end of what the script prints."""
+        script, tail, words = self.lab.script, self.lab.tail, self.words
+        if script is None or tail is None:
+            return
+        title = f"{words('pane.output', name=script.title)} · {ending(script, words)}"
+        if not tail.terminal.count:
+            title += f" · {words('script.nothing_printed')}"
+        pane = self.query_one(OutputPane)
+        pane.show(tail, title, "" if pane.following else "↓ end")
+
+    @property
+    def shown_metric(self) -> str:
+        """The metric that was chosen, or the first one that the focused run measures."""
+        there = self._metrics()
+        return self.metric if self.metric in there or not there else there[0]
+
+    def _metrics(self) -> list[str]:
+        """The metrics that the focused run measures; all of them before it has begun."""
+        lane = self.lab.focused
+        return [name for name in METRIC_CYCLE if lane is None or lane.has(name)]
+
+    def _other_metric(self, shown: str) -> str:
+        """What the second pane shows: activations, or what else there is beside the metric in the first."""
+        there = self._metrics()
+        if "act_rms" in there:
+            return "act_rms"
+        return next((name for name in there if name != shown), "act_rms")
+
+    def _log(self) -> bool:
+        """Whether values are shown on a logarithmic scale."""
+        return self.shown_metric in LOG_METRICS if self.log_scale is None else self.log_scale
 
     def _pane(self, name: str) -> ChartPane:
         return self.query_one(f"#{name}", ChartPane)
@@ -307,14 +411,16 @@ class LabScreen(Screen[None]):
 
     def action_metric(self) -> None:
         """The next metric, with the scale that suits it."""
-        self.metric = METRIC_CYCLE[(METRIC_CYCLE.index(self.metric) + 1) % len(METRIC_CYCLE)]
-        self.log_scale = None
+        there, shown = self._metrics(), self.shown_metric
+        following = there[(there.index(shown) + 1) % len(there)] if shown in there else shown
+        if following == shown:
+            self._say(self.words("notice.no_metric"))
+        self.metric, self.log_scale = following, None
         self.react()
 
     def action_log(self) -> None:
         """Logarithmic or linear values."""
-        current = self.metric in LOG_METRICS if self.log_scale is None else self.log_scale
-        self.log_scale = not current
+        self.log_scale = not self._log()
         self.react()
 
     def action_log_steps(self) -> None:
@@ -388,7 +494,8 @@ class LabScreen(Screen[None]):
 
     def _control(self, do: Callable[[], None]) -> None:
         """Do something to a lane; a recorded run cannot be told anything."""
-        if self.lab.engine is None:
+        lane = self.lab.focused
+        if self.lab.engine is None or (lane is not None and lane.recorded):
             self._say(self.words("notice.watch_only"), "warning")
         else:
             self.app.ensure_engine(do)  # type: ignore[attr-defined]
@@ -410,13 +517,26 @@ class LabScreen(Screen[None]):
         if self._in_quiz():
             (self.focus_next if by > 0 else self.focus_previous)("#quiz *")
             return
-        self.active = PANES[(PANES.index(self.active) + by) % len(PANES)]
+        panes = PANES if self.lab.script is None else (*PANES, OUTPUT)
+        self._activate(panes[(panes.index(self.active) + by) % len(panes)])
+
+    def _activate(self, pane: str) -> None:
+        """Make a pane the active one; the output then has the keys that scroll, else the list has them."""
+        if self.sites_open:
+            self._close_sites()
+        self.active = pane
         self._rearrange()
+        target = f"#{OUTPUT}" if pane == OUTPUT else "#presets"
+        self.call_after_refresh(lambda: self.query_one(target).focus())
 
     @on(ChartPane.Chosen)
     def _pane_clicked(self, message: ChartPane.Chosen) -> None:
-        self.active = message.pane.id or PANES[0]
-        self._rearrange()
+        if message.pane.id in PANES:
+            self._activate(message.pane.id)
+
+    @on(OutputPane.Chosen)
+    def _output_clicked(self) -> None:
+        self._activate(OUTPUT)
 
     def action_zoom(self) -> None:
         """Show one pane only, or all again."""
@@ -425,6 +545,15 @@ class LabScreen(Screen[None]):
 
     def action_list(self) -> None:
         """Leave the filter, or wherever the keys go, for the list of presets."""
+        for line in self.query("#stdin"):
+            if line.display:
+                line.display = False
+                self.query_one("#presets" if self.active != OUTPUT else f"#{OUTPUT}").focus()
+                return
+        if self.sites_open and not self.query_one("#filter").display:
+            self.query_one(SitesPanel).escape()
+            self.react()
+            return
         box = self.query_one("#filter", Input)
         self.pattern = box.value = ""
         box.display = False
@@ -432,7 +561,10 @@ class LabScreen(Screen[None]):
         self.react()
 
     def action_filter(self) -> None:
-        """Type to filter the presets."""
+        """Type to filter the sites where they are shown, else the presets."""
+        if self.sites_open:
+            self.query_one(SitesPanel).open_filter()
+            return
         box = self.query_one("#filter", Input)
         box.placeholder = self.words("list.filter")
         box.display = True
@@ -452,6 +584,63 @@ class LabScreen(Screen[None]):
             self.action_list()
         else:
             self._say(self.words("empty.filter", text=self.pattern), "warning")
+
+    # --- sites, other runs, the script
+
+    async def action_sites(self) -> None:
+        """Open or close the table of sites."""
+        if self.sites_open:
+            self._close_sites()
+            return
+        self.sites_open = True
+        if not self.query(SitesPanel):
+            await self.query_one("#main").mount(SitesPanel("sites", self.words), before=0)
+        self._rearrange()
+        self.query_one(SitesPanel).rows.focus()
+
+    def _close_sites(self) -> None:
+        self.sites_open = False
+        self._rearrange()
+        self.query_one("#presets").focus()
+
+    @on(SitesPanel.Left)
+    def _sites_left(self) -> None:
+        self._close_sites()
+
+    def action_open(self) -> None:
+        """Pick other runs."""
+        self.app.push_screen(RunsScreen(self.lab, self.words, self.react))
+
+    def action_type(self) -> None:
+        """A line for the script's stdin."""
+        script = self.lab.script
+        if script is None:
+            return
+        if script.exit_code is not None:
+            self._say(self.words("script.over_already", name=script.title), "warning")
+            return
+        line = self.query_one("#stdin", Input)
+        line.placeholder = self.words("script.type")
+        line.display = True
+        line.focus()
+
+    @on(Input.Submitted, "#stdin")
+    def _typed(self, event: Input.Submitted) -> None:
+        script = self.lab.script
+        if script is not None:
+            script.say(f"{event.value}\n")
+            self._say(self.words("script.sent", name=script.title, text=event.value))
+        event.input.value = ""
+        self.action_list()
+
+    def action_interrupt(self) -> None:
+        """What ctrl+c would do in the script's own terminal."""
+        script = self.lab.script
+        if script is not None and script.exit_code is None:
+            script.interrupt()
+            self._say(self.words("script.interrupted", name=script.title))
+        elif script is not None:
+            self._say(self.words("script.over_already", name=script.title), "warning")
 
     # --- quiz
 
@@ -519,8 +708,7 @@ class LabScreen(Screen[None]):
 
     def action_help(self) -> None:
         """All keys."""
-        actions = applicable(self.lab.engine is not None)
-        self.app.push_screen(HelpScreen(actions, self.words, str(self.lab.runs)))
+        self.app.push_screen(HelpScreen(self._actions(), self.words, str(self.lab.runs)))
 
     def _say(self, sentence: str, severity: str = "information") -> None:
         """One notice at a time: a key held down says its sentence once."""

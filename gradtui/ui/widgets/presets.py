@@ -17,7 +17,7 @@ from gradtui.ui.i18n import Words
 from gradtui.ui.lab import Lab
 from gradtui.ui.lanes import LaneView
 from gradtui.ui.painting import format_loss
-from gradtui.ui.wording import flow_mark
+from gradtui.ui.wording import flow_mark, state_in_words
 
 SPARK = 8
 
@@ -69,7 +69,7 @@ def _row(lab: Lab, name: str, words: Words, width: int) -> Text:
 
 def _status(lane: LaneView, words: Words, width: int) -> Text:
     text = Text(no_wrap=True)
-    state = words(f"state.{lane.state}")
+    state = state_in_words(lane.state, words)
     if lane.last_step < 0:
         text.append(state, "dim")
         return text

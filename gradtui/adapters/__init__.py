@@ -1,0 +1,1 @@
+"""Callbacks that put a probe into a training framework; each module needs its own framework, this one none."""
