@@ -37,6 +37,8 @@ from gradtui.probe.wire import Wire
 from gradtui.runs import RunError
 from gradtui.runs.schema import CLIPPED, METRICS, Event
 
+# What LayerNorm's centring would remove is a question of the lesson, and costs as much again as the activations.
+DEFAULT_METRICS = tuple(name for name in METRICS if name != "mean_share")
 # Measuring updates means keeping the weights of before each step: above this many, only where it is asked for.
 UPDATE_ELEMENTS = 100_000_000
 # If no forward pass was heard by then, none will be: the model is compiled as a whole, or called by other ways.
@@ -94,7 +96,8 @@ class Probe:
 
     `run` is the run file to write (default: a new one in gradtui's data directory); `layers` a path such as
     "transformer.h", a list of modules, or a predicate of (name, module), default: the residual blocks that are
-    found; `metrics` some of grad_norm, act_rms, stream_grad, weight_norm, update_ratio, mean_share, clipped_norm;
+    found; `metrics` some of grad_norm, act_rms, stream_grad, weight_norm, update_ratio, mean_share, clipped_norm,
+    default: all but mean_share, and clipped_norm where gradients are clipped;
     `every` measures each k-th step only; `keep` bounds the file to that many steps in full, older ones thinned.
 
     For those who build on it: `facts` are noted in the run file, `log_first` says whether losses are logged before
@@ -128,6 +131,7 @@ class Probe:
             raise ValueError(f"keep must be a whole number of steps, at least 1, not {keep!r}")
         self._outer, self._model = model, unwrapped(model)
         self._metrics, self._remarks = _choose_metrics(self._model, metrics)
+        self._clipping_welcome = metrics is None
         # Now, not at the first step: a script may by then have frozen what is not that optimizer's turn.
         self._trainable = frozenset(p for p in self._model.parameters() if p.requires_grad)
         self._frozen = [p for p in self._model.parameters() if not p.requires_grad and p.dtype in MEASURABLE]
@@ -394,7 +398,7 @@ class Probe:
         """Gradients are about to be clipped: take them as they are, if they are this model's."""
         if not self._measuring or not gradients or not self._concerns(gradients[0]):
             return
-        if CLIPPED not in self._metrics and self._recorder is None and set(METRICS) <= set(self._metrics):
+        if self._clipping_welcome and CLIPPED not in self._metrics and self._meter is None:
             self._metrics = (*self._metrics, CLIPPED)
         if not self._ready():
             return
@@ -588,12 +592,12 @@ def _choose_metrics(model: nn.Module, wanted: Sequence[str] | None) -> tuple[tup
     if wanted is None:
         elements = sum(p.numel() for p in model.parameters() if p.requires_grad)
         if elements <= UPDATE_ELEMENTS:
-            return METRICS, []
+            return DEFAULT_METRICS, []
         remark = (
             f"updates are not measured: that takes a copy of all {elements / 1e6:,.0f} million weights; "
             "ask for it with metrics=[…, 'update_ratio']"
         )
-        return tuple(name for name in METRICS if name != "update_ratio"), [remark]
+        return tuple(name for name in DEFAULT_METRICS if name != "update_ratio"), [remark]
     names = [wanted] if isinstance(wanted, str) else list(wanted)
     for name in names:
         if name not in ALL_METRICS:

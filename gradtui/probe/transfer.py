@@ -20,9 +20,9 @@ class Transfer:
         self._turn = 0
 
     def push(self, vector: Tensor, context: Any) -> list[tuple[Floats, Any]]:
-        """Send `vector` off; returns what has arrived, each with the context that was sent with it."""
+        """Send `vector` off, which is then the transfer's; returns what has arrived, each with its own context."""
         if not self._late:
-            return [(vector.cpu().numpy().copy(), context)]
+            return [(vector.cpu().numpy(), context)]
         arrived = self.drain()
         known = self._pinned[0] if self._pinned else None
         if known is None or known.numel() < vector.numel() or known.dtype != vector.dtype:

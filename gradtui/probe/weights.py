@@ -115,7 +115,7 @@ class Weights:
             site.lay_out()
         self._parameters = [p for site in self._sites for p in site.parameters]
         # Other memory comes to all of a site at once.
-        self._firsts = [site.parameters[0] for site in self._sites]
+        self._firsts = [site.parameters[0] for site in self._sites if site.flat]
         self._known: tuple[list[int], list[int]] | None = None
 
     @property
@@ -158,7 +158,7 @@ class Weights:
 
     def _state(self) -> tuple[list[int], list[int]]:
         """Changes whenever somebody changes a parameter, in place or by giving it other memory."""
-        return list(map(_VERSION, self._parameters)), [local(p).data_ptr() for p in self._firsts]
+        return list(map(_VERSION, self._parameters)), list(map(Tensor.data_ptr, self._firsts))
 
 
 class without_graph:  # noqa: N801

@@ -45,7 +45,6 @@ class Wire:
         self.device = device
         self._transfer = Transfer(device)
 
-    @torch.no_grad()
     def send(self, tally: Tally, scalars: Mapping[str, Tensor | float], tag: Any) -> list[Unopened]:
         """Send a step off; returns what has arrived: on a CPU this step, on a GPU the one before.
 
