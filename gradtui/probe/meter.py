@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from gradtui.probe.places import Place
-from gradtui.probe.streams import Streams
+from gradtui.probe.streams import Streams, Tap
 from gradtui.probe.tally import GRAD, GRAD_CLIPPED, NEEDS, STREAM, STREAM_GRAD, STREAM_SUM, Tally
 from gradtui.probe.weights import Weights
 from gradtui.runs.schema import Site
@@ -90,9 +90,11 @@ class Meter:
         """Every measured parameter."""
         return [p for weights in self._weights for p in weights.parameters]
 
-    def adopt(self, tally: Tally) -> None:
+    def adopt(self, earlier: Streams) -> None:
         """Begin with what was heard before the sites were known."""
-        self._adopted = tally
+        shapes = earlier.heard().shapes
+        self.streams.shapes[:] = [shapes.get(tap.key) for tap in self.streams.taps]
+        self._adopted = _moved(earlier.take(), earlier.taps, self._places)
 
     def take_weights(self) -> Tally:
         """What this step has collected about parameters."""
@@ -156,6 +158,23 @@ _HEARD = frozenset({STREAM, STREAM_SUM, STREAM_GRAD})
 def rows_of(metrics: Sequence[str]) -> frozenset[int]:
     """The rows that are needed for these metrics."""
     return frozenset(row for metric in metrics for row in NEEDS[metric])
+
+
+def _moved(tally: Tally, taps: Sequence[Tap], places: Sequence[Place]) -> Tally:
+    """What was heard at `taps`, as belonging to `places`; the rest is dropped."""
+    site_of = {place.tap.key: index for index, place in enumerate(places) if place.tap is not None}
+    sites = [site_of.get(tap.key) for tap in taps]
+    moved = Tally(elements=[0] * len(places), width=[1] * len(places))
+    for value, code in zip(tally.values, tally.places, strict=True):
+        row, tap = divmod(code, len(taps))
+        site = sites[tap]
+        if site is not None:
+            moved.values.append(value)
+            moved.places.append(row * len(places) + site)
+    for tap, site in enumerate(sites):
+        if site is not None:
+            moved.elements[site], moved.width[site] = tally.elements[tap], tally.width[tap]
+    return moved
 
 
 def _share(

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn import Parameter
 
-from gradtui.probe.streams import Tap
+from gradtui.probe.streams import Heard, Tap
 from gradtui.probe.weights import MEASURABLE
 from gradtui.runs.schema import Site
 
@@ -59,15 +58,6 @@ class Survey:
     taps: tuple[Tap, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What the first forward pass told: shapes per tap (None: not heard), and the taps in order of their calls."""
-
-    shapes: Mapping[Tap, torch.Size | None]
-    order: Sequence[Tap]
-    handed_on: Mapping[Tap, Tap]  # inputs that were the very tensor which another tap had just heard
-
-
 def described(sites: Iterable[tuple[Site, nn.Module]]) -> tuple[Place, ...]:
     """Places of a model that knows its own sites: each with the module whose parameters and output are its own."""
     return tuple(Place(site, tuple(module.parameters()), Tap(module)) for site, module in sites)
@@ -104,7 +94,7 @@ def survey(model: nn.Module, layers: Layers = None) -> Survey:
 def settle(found: Survey, heard: Heard) -> tuple[Place, ...]:
     """The places of a model in the order of its forward pass, after the first one was heard."""
     stacks = found.chosen if found.chosen is not None else _choose(found, heard)
-    rank = {_key(tap): position for position, tap in enumerate(heard.order)}
+    rank = {key: position for position, key in enumerate(heard.order)}
     defined = {module: position for position, module in enumerate(found.names)}
 
     def order(module: nn.Module) -> float:
@@ -129,10 +119,10 @@ def settle(found: Survey, heard: Heard) -> tuple[Place, ...]:
         name = stack.name if several else ""
         first = Tap(stack.blocks[0], of_input=True)
         begin = order(stack.blocks[0])
-        giver = heard.handed_on.get(first)
-        if giver is not None and giver.module in outside and giver.module not in entries:
-            entries[giver.module] = (stream, name)  # x_0 is what the embedding returns: one site, not two
-        elif _key(first) in rank:
+        giver, _ = heard.handed_on.get(first.key, (None, False))
+        if giver is not None and giver in outside and giver not in entries:
+            entries[giver] = (stream, name)  # x_0 is what the embedding returns: one site, not two
+        elif first.key in rank:
             site = Site(f"{stack.name or 'layers'} (input)", None, "input", stream, name)
             places.append((begin, Place(site, (), first)))
         for block in stack.blocks:
@@ -152,8 +142,14 @@ def settle(found: Survey, heard: Heard) -> tuple[Place, ...]:
     return tuple(place for _, place in places)
 
 
-def _key(tap: Tap) -> tuple[nn.Module, bool]:
-    return tap.module, tap.of_input
+def is_compiled(model: nn.Module) -> bool:
+    """Whether any of its modules is, as a whole or its methods."""
+    return any(
+        m._compiled_call_impl is not None
+        or hasattr(m, "_orig_mod")
+        or getattr(m, "_compiler_ctx", None) is not None  # Lightning compiles a module's methods
+        for m in model.modules()
+    )
 
 
 def skipped(model: nn.Module) -> list[str]:
@@ -197,13 +193,13 @@ def _choose(found: Survey, heard: Heard) -> tuple[Stack, ...]:
     chains: list[Stack] = []
     alike: list[Stack] = []
     for stack in found.candidates:
-        shapes = [(heard.shapes.get(Tap(b, of_input=True)), heard.shapes.get(Tap(b))) for b in stack.blocks]
+        shapes = [(heard.shapes.get((b, True)), heard.shapes.get((b, False))) for b in stack.blocks]
         known = [(before, after) for before, after in shapes if before is not None and after is not None]
         if not heard.order:  # nothing was heard at all (a compiled model): judge by structure
             if not isinstance(_core(stack.blocks[0]), _LEAVES):
                 alike.append(stack)
         elif known and all(before == after for before, after in known):
-            links = sum(Tap(b, of_input=True) in heard.handed_on for b in stack.blocks[1:])
+            links = sum((b, True) in heard.handed_on for b in stack.blocks[1:])
             (chains if 2 * links >= len(stack.blocks) - 1 else alike).append(stack)
     chosen: list[Stack] = []
 

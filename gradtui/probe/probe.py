@@ -9,12 +9,10 @@ import platform
 import shlex
 import sys
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self
 
@@ -24,23 +22,27 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from gradtui import __version__, paths
+from gradtui import __version__
 from gradtui.probe import interpose
+from gradtui.probe.arguments import (
+    choose_metrics,
+    default_name,
+    inner_optimizer,
+    run_path,
+    several_optimizers,
+    warn,
+    whole_number,
+)
 from gradtui.probe.meter import Meter, rows_of
-from gradtui.probe.places import Heard, Layers, Place, settle, skipped, survey, unwrapped
+from gradtui.probe.places import Layers, is_compiled, settle, skipped, survey, unwrapped
 from gradtui.probe.ranks import Ranks, meet, rank
-from gradtui.probe.recorder import ProbeWarning, Recorder, Tag
-from gradtui.probe.streams import Streams, Tap
-from gradtui.probe.tally import ALL_METRICS, Tally
+from gradtui.probe.recorder import Recorder, Tag
+from gradtui.probe.streams import Streams
+from gradtui.probe.tally import Tally
 from gradtui.probe.weights import MEASURABLE
 from gradtui.probe.wire import Wire
-from gradtui.runs import RunError
-from gradtui.runs.schema import CLIPPED, METRICS, Event
+from gradtui.runs.schema import CLIPPED, Event
 
-# What LayerNorm's centring would remove is a question of the lesson, and costs as much again as the activations.
-DEFAULT_METRICS = tuple(name for name in METRICS if name != "mean_share")
-# Measuring updates means keeping the weights of before each step: above this many, only where it is asked for.
-UPDATE_ELEMENTS = 100_000_000
 # If no forward pass was heard by then, none will be: the model is compiled as a whole, or called by other ways.
 PATIENCE_STEPS = 2
 # So often a changed number of collected values is looked into; a model may change them at every step.
@@ -125,20 +127,18 @@ class Probe:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ValueError(f"every must be a whole number of steps, at least 1, not {every!r}")
-        if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int) or keep < 1):
-            raise ValueError(f"keep must be a whole number of steps, at least 1, not {keep!r}")
+        self._every = whole_number("every", every)
+        self._keep = None if keep is None else whole_number("keep", keep)
         self._outer, self._model = model, unwrapped(model)
-        self._metrics, self._remarks = _choose_metrics(self._model, metrics)
+        self._metrics, self._remarks = choose_metrics(self._model, metrics)
         self._clipping_welcome = metrics is None
         # Now, not at the first step: a script may by then have frozen what is not that optimizer's turn.
         self._trainable = frozenset(p for p in self._model.parameters() if p.requires_grad)
         self._frozen = [p for p in self._model.parameters() if not p.requires_grad and p.dtype in MEASURABLE]
         self._survey = survey(self._model, layers)
-        self.name = name or _default_name(self._model)
-        self.path = _run_path(run, self.name)
-        self._every, self._keep, self._facts = every, keep, dict(facts or {})
+        self.name = name or default_name(self._model)
+        self.path = run_path(run, self.name)
+        self._facts = dict(facts or {})
         self._parameter = next(self._model.parameters(), None)
         if self._parameter is None:
             raise ValueError(f"{type(self._model).__name__} has no parameters: there is nothing to measure")
@@ -158,11 +158,11 @@ class Probe:
         self._ranks: Ranks | None = None
         self._blind: list[str] = []
         self._usual, self._looks = -1, 0
-        self._mute = False
+        self._mute, self._failure = False, ""
         self._suspected: list[str] = []
         self._closed = self._attached = False
         self._pid = os.getpid()
-        for one in _optimizers(optimizer):
+        for one in several_optimizers(optimizer):
             self.adopt(one)
         self.attach()
         self._farewell = partial(_farewell, weakref.ref(self))
@@ -200,7 +200,7 @@ class Probe:
 
     def adopt(self, optimizer: Optimizer) -> None:
         """Measure at the steps of this optimizer too. Only until the first step was measured."""
-        inner = _inner_optimizer(optimizer)
+        inner = inner_optimizer(optimizer)
         if inner in self._optimizers:
             return
         if self._meter is not None:
@@ -295,7 +295,7 @@ class Probe:
         How far the update moved the weights is known at the next call.
         """
         if self._optimizers:
-            _warn("this probe measures at its optimizer's steps by itself; leave probe.step() out")
+            warn("this probe measures at its optimizer's steps by itself; leave probe.step() out")
             return
         meter = self._meter
         if meter is not None and self._held is not None:
@@ -418,13 +418,13 @@ class Probe:
     @_harmless
     def scaling(self, optimizer: Optimizer, scale: Tensor | None) -> None:
         """A GradScaler is about to let an optimizer step."""
-        if scale is not None and _inner_optimizer(optimizer) in self._optimizers and self._measuring:
+        if scale is not None and inner_optimizer(optimizer) in self._optimizers and self._measuring:
             self._round.scalars["stream_scale"] = scale.clone()
 
     @_harmless
     def scaled(self, optimizer: Optimizer) -> None:
         """The GradScaler is done: if the optimizer has not stepped, it was left out."""
-        inner = _inner_optimizer(optimizer)
+        inner = inner_optimizer(optimizer)
         if inner not in self._optimizers or "stream_scale" not in self._round.scalars:
             return
         if self._optimizers.index(inner) not in self._round.stepped:
@@ -443,16 +443,14 @@ class Probe:
             return True
         heard = self._streams
         nothing = not heard.order and self._survey.chosen is None
-        if nothing and self._waited < PATIENCE_STEPS and not _is_compiled(self._outer):
+        if nothing and self._waited < PATIENCE_STEPS and not is_compiled(self._outer):
             self._waited += 1
             return False
-        places = settle(self._survey, _heard(heard))
+        places = settle(self._survey, heard.heard())
         owners = [frozenset(p for g in o.param_groups for p in g["params"]) for o in self._optimizers]
         meter = Meter(places, self._metrics, owners or [frozenset()], self._trainable)
-        shapes = dict(zip(map(_key, heard.taps), heard.shapes, strict=True))
-        meter.streams.shapes[:] = [shapes.get(_key(tap)) for tap in meter.streams.taps]
         heard.detach()
-        meter.adopt(_moved(heard.take(), heard.taps, places))
+        meter.adopt(heard)
         if self._attached:
             meter.attach()
         self._meter = meter
@@ -497,7 +495,7 @@ class Probe:
         self._looks += 1
         out_of_sight, self._suspected = (
             self._suspected,
-            self._meter.blind(tally, compiled=_is_compiled(self._outer)),
+            self._meter.blind(tally, compiled=is_compiled(self._outer)),
         )
         if self._suspected and not out_of_sight:
             # Modules may have been compiled since: listen at them from outside, and look again at the next step.
@@ -512,7 +510,7 @@ class Probe:
             return
         self._blind.append(sentence)
         self._recorder.set_facts(blind=list(self._blind))
-        _warn(sentence)
+        warn(sentence)
 
     # --- the end
 
@@ -529,18 +527,19 @@ class Probe:
                 self._cannot_see(sentence)
             for parcel in self._wire.drain():
                 self._recorder.put(parcel)
-            self._recorder.close(status or "done", reason)
+            failed = "failed" if self._failure else "done"
+            self._recorder.close(status or failed, reason or self._failure)
 
     def _give_up(self, error: Exception) -> None:
         """The probe's own failure: say so, once, and be gone."""
         if self._closed:
             return
         reason = f"the probe failed: {_sentence(error)}"
-        _warn(f"{reason}; training goes on without it")
+        warn(f"{reason}; training goes on without it")
         self._held = None
         if self._ranks is not None and self._optimizers:
             # The other processes come to the collective at every step; this one must come, too, with nothing.
-            self._mute = True
+            self._mute, self._failure = True, reason
             return
         with contextlib.suppress(Exception):
             self.close("failed", reason)
@@ -572,101 +571,6 @@ def _farewell(reference: weakref.ref[Probe]) -> None:
         probe.close("failed", _sentence(error))
 
 
-def _optimizers(given: Optimizer | Iterable[Optimizer] | None) -> list[Optimizer]:
-    many = [] if given is None else [given] if isinstance(given, Optimizer) else list(given)
-    for one in many:
-        if not isinstance(one, Optimizer):
-            raise TypeError(f"optimizer must be a torch.optim.Optimizer or several, not {type(one).__name__}")
-    return many
-
-
-def _inner_optimizer(optimizer: Optimizer) -> Optimizer:
-    """The one that really steps, inside wrappers such as Accelerate's."""
-    while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
-        optimizer = inner
-    return optimizer
-
-
-def _choose_metrics(model: nn.Module, wanted: Sequence[str] | None) -> tuple[tuple[str, ...], list[str]]:
-    """The metrics to measure, in the order of the table, and what is to be said about the choice."""
-    if wanted is None:
-        elements = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        if elements <= UPDATE_ELEMENTS:
-            return DEFAULT_METRICS, []
-        remark = (
-            f"updates are not measured: that takes a copy of all {elements / 1e6:,.0f} million weights; "
-            "ask for it with metrics=[…, 'update_ratio']"
-        )
-        return tuple(name for name in DEFAULT_METRICS if name != "update_ratio"), [remark]
-    names = [wanted] if isinstance(wanted, str) else list(wanted)
-    for name in names:
-        if name not in ALL_METRICS:
-            raise ValueError(f"metrics: there is no {name!r}; there are: {', '.join(ALL_METRICS)}")
-    if not names:
-        raise ValueError(f"metrics is empty; choose from: {', '.join(ALL_METRICS)}")
-    return tuple(name for name in ALL_METRICS if name in names), []
-
-
-def _default_name(model: nn.Module) -> str:
-    stem = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else ""
-    return type(model).__name__ if stem in ("", "-c", "-m", "__main__", "ipykernel_launcher") else stem
-
-
-def _run_path(run: str | os.PathLike[str] | None, name: str) -> Path:
-    if run is None:
-        data, reason = paths.usable_data_directory()
-        if reason:
-            _warn(f"{reason}; recording in {data}")
-        return paths.new_run_path(paths.run_directory(data), name)
-    path = Path(run).expanduser().absolute()
-    if rank() != 0:  # only the first process records
-        return path
-    if path.exists():
-        raise RunError(f"{path} already exists; name another file or remove it first")
-    reason = paths.why_not_writable(path.parent)
-    if reason:
-        raise RunError(reason)
-    return path
-
-
-def _heard(streams: Streams) -> Heard:
-    return Heard(
-        dict(zip(streams.taps, streams.shapes, strict=True)),
-        [streams.taps[index] for index in streams.order],
-        {streams.taps[index]: streams.taps[giver] for index, giver in streams.handed_on.items()},
-    )
-
-
-def _moved(tally: Tally, taps: Sequence[Tap], places: Sequence[Place]) -> Tally:
-    """What was heard at `taps`, as belonging to `places`; the rest is dropped."""
-    site_of = {_key(place.tap): index for index, place in enumerate(places) if place.tap is not None}
-    sites = [site_of.get(_key(tap)) for tap in taps]
-    moved = Tally(elements=[0] * len(places), width=[1] * len(places))
-    for value, code in zip(tally.values, tally.places, strict=True):
-        row, tap = divmod(code, len(taps))
-        site = sites[tap]
-        if site is not None:
-            moved.values.append(value)
-            moved.places.append(row * len(places) + site)
-    for tap, site in enumerate(sites):
-        if site is not None:
-            moved.elements[site], moved.width[site] = tally.elements[tap], tally.width[tap]
-    return moved
-
-
-def _key(tap: Tap) -> tuple[nn.Module, bool]:
-    return tap.module, tap.of_input
-
-
-def _is_compiled(model: nn.Module) -> bool:
-    return any(
-        m._compiled_call_impl is not None
-        or hasattr(m, "_orig_mod")
-        or getattr(m, "_compiler_ctx", None) is not None  # Lightning compiles a module's methods
-        for m in model.modules()
-    )
-
-
 def _rate(optimizer: Optimizer) -> Tensor | float | None:
     rate = optimizer.param_groups[0].get("lr")
     return rate.clone() if isinstance(rate, Tensor) else rate
@@ -685,10 +589,3 @@ def _mean(losses: Sequence[Tensor | float]) -> Tensor | float:
 def _sentence(error: BaseException) -> str:
     first = str(error).partition("\n")[0][:300]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
-
-
-def _warn(sentence: str) -> None:
-    try:
-        warnings.warn(f"gradtui: {sentence}", ProbeWarning, stacklevel=4)
-    except ProbeWarning:  # warnings have been made errors, but this one must not end the training
-        sys.stderr.write(f"gradtui: {sentence}\n")

@@ -35,6 +35,24 @@ class Tap:
     of_input: bool = False
     share: bool = True
 
+    @property
+    def key(self) -> tuple[nn.Module, bool]:
+        """Which tensor it is, whatever is measured of it."""
+        return self.module, self.of_input
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a forward pass has told, by `Tap.key`.
+
+    `shapes` (None: not heard), `order` of the first calls, and `handed_on`: inputs that were the very tensor which
+    another tap had just heard.
+    """
+
+    shapes: Mapping[tuple[nn.Module, bool], torch.Size | None]
+    order: Sequence[tuple[nn.Module, bool]]
+    handed_on: Mapping[tuple[nn.Module, bool], tuple[nn.Module, bool]]
+
 
 class Streams:
     """Listens at `taps` and writes what it hears into a tally of `count` sites: what tap k hears is `sites[k]`'s.
@@ -100,6 +118,12 @@ class Streams:
         self.detach()
         self.taps = tuple(replace(tap, module=compiled.get(tap.module, tap.module)) for tap in self.taps)
         self.attach()
+
+    def heard(self) -> Heard:
+        """What was heard up to now."""
+        keys = [tap.key for tap in self.taps]
+        handed_on = {keys[index]: keys[giver] for index, giver in self.handed_on.items()}
+        return Heard(dict(zip(keys, self.shapes, strict=True)), [keys[index] for index in self.order], handed_on)
 
     def take(self) -> Tally:
         """Everything heard since the last call."""
