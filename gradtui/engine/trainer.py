@@ -18,7 +18,7 @@ from gradtui.presets import Preset
 from gradtui.probe.meter import Meter
 from gradtui.probe.places import described
 from gradtui.probe.wire import Unopened, Wire
-from gradtui.runs.schema import CLIPPED, METRICS, Event, Frame
+from gradtui.runs.schema import CLIPPED, METRICS, TRUNK_SHARE, Event, Floats, Frame
 from gradtui.runs.writer import RunWriter
 from gradtui.zoo import registry
 from gradtui.zoo.corpus import load_corpus
@@ -26,6 +26,9 @@ from gradtui.zoo.model import Transformer
 
 # A few steps beyond the first non-finite loss show that it stays so; more would only burn time.
 NONFINITE_STEPS = 5
+# What costs more than it is worth at every step (what came along the trunk, what modules tell of themselves) is
+# measured at each of the first steps, where things happen, and at some of the later ones.
+CLOSELY, CLOSER_EVERY = 20, 10
 
 
 class Trainer:
@@ -41,7 +44,8 @@ class Trainer:
         self._optimizer: torch.optim.Optimizer = make_optimizer(self.model.parameters(), training)
         self._schedule = registry.resolve(registry.SCHEDULES[training.schedule])
         # Where gradients are clipped, both norms are recorded.
-        self._metrics = (*METRICS, CLIPPED) if training.clip else METRICS
+        clipped = (CLIPPED,) if training.clip else ()
+        self._metrics = (*METRICS, *clipped, TRUNK_SHARE)
         self._meter = Meter(described(self.model.sites()), self._metrics)
         self._meter.attach()
         self._wire = Wire(self.device)
@@ -87,6 +91,8 @@ class Trainer:
             self.device
         )
         self._optimizer.zero_grad(set_to_none=True)
+        closely = self.step_count < CLOSELY or self.step_count % CLOSER_EVERY == 0
+        self._meter.streams.listen_along(closely)
         loss = self.model.loss(tokens_BS)
         loss.backward()
         self._meter.read_gradients()
@@ -96,10 +102,19 @@ class Trainer:
         self._meter.before_step()
         self._optimizer.step()
         self._meter.after_step()
-        arrived = self._wire.send(self._meter.take(), {"loss": loss, "lr": lr}, self.step_count)
+        self.model.after_step()
+        told = self._readings() if closely else {}
+        tag = self.step_count, list(told)
+        arrived = self._wire.send(self._meter.take(), {"loss": loss, "lr": lr}, tag, list(told.values()))
         self.step_count += 1
         self._seconds = time.perf_counter() - began
         return self._record(arrived)
+
+    def _readings(self) -> dict[tuple[str, int], torch.Tensor]:
+        """What the model's modules tell of themselves, by name and site's index."""
+        index = {site.name: position for position, site in enumerate(self._meter.sites)}
+        told = self.model.readings().items()
+        return {(name, index[site]): vector for site, found in told for name, vector in found.items()}
 
     def set_lr_scale(self, scale: float) -> None:
         """Multiply the schedule's learning rate by `scale` from the next step on."""
@@ -122,12 +137,17 @@ class Trainer:
         frames = []
         for parcel in arrived:
             arrival = parcel.open()
-            step, loss, values = arrival.tag, arrival.scalars["loss"], arrival.matrix(self._metrics)
+            (step, told), loss = arrival.tag, arrival.scalars["loss"]
+            values = arrival.matrix(self._metrics)
             frame = Frame(step, time.time(), self._seconds, loss, arrival.scalars["lr"], values)
             for event in self._alarms.update(step, loss, values):
                 self.writer.event(event)
             self._nonfinite = 0 if np.isfinite(loss) else self._nonfinite + 1
             self.writer.append(frame)
+            found: dict[str, dict[int, Floats]] = {}
+            for (name, site), vector in zip(told, arrival.vectors, strict=True):
+                found.setdefault(name, {})[site] = vector
+            self.writer.readings(step, found)
             frames.append(frame)
         return frames
 

@@ -12,7 +12,7 @@ from torch.nn import Parameter
 
 from gradtui.probe.places import Place
 from gradtui.probe.streams import Streams, Tap
-from gradtui.probe.tally import GRAD, GRAD_CLIPPED, NEEDS, STREAM, STREAM_GRAD, STREAM_SUM, Tally
+from gradtui.probe.tally import GRAD, GRAD_CLIPPED, NEEDS, STREAM, STREAM_GRAD, STREAM_SUM, TRUNK, Tally
 from gradtui.probe.weights import Weights
 from gradtui.runs.schema import Site
 
@@ -152,7 +152,7 @@ class Meter:
         return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more sites"
 
 
-_HEARD = frozenset({STREAM, STREAM_SUM, STREAM_GRAD})
+_HEARD = frozenset({STREAM, STREAM_SUM, STREAM_GRAD, TRUNK})
 
 
 def rows_of(metrics: Sequence[str]) -> frozenset[int]:

@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn import Parameter
 
 from gradtui.probe.places import Place
-from gradtui.probe.tally import ROWS, STREAM, STREAM_GRAD, STREAM_SUM, Tally
+from gradtui.probe.tally import ROWS, STREAM, STREAM_GRAD, STREAM_SUM, TRUNK, Tally
 
 # All processes come to their first step together: backward has just brought them together.
 MEETING = timedelta(seconds=30)
@@ -46,7 +46,7 @@ class Ranks:
         factor /= torch.tensor([_replicas(place.parameters, self._world) for place in places], dtype=self._type)
         factor[[STREAM, STREAM_SUM]] = 1
         # Each process has the gradient of its own mean loss; the mean of those is the loss of them all.
-        factor[STREAM_GRAD] = 1 / self._world**2
+        factor[[STREAM_GRAD, TRUNK]] = 1 / self._world**2
         self._factor = factor.flatten().to(self._device)
         self._places: tuple[int, ...] = ()
         self._index = torch.empty(0, dtype=torch.int64)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from gradtui.probe.hooks import Removable, on_compiled_call, on_input, on_output
-from gradtui.probe.tally import STREAM, STREAM_GRAD, STREAM_SUM, Tally
+from gradtui.probe.tally import STREAM, STREAM_GRAD, STREAM_SUM, TRUNK, Tally
 
 _norm = torch.linalg.vector_norm
 _OURS = -1  # torch numbers the hooks of others from 0
@@ -118,6 +118,26 @@ class Streams:
         self.detach()
         self.taps = tuple(replace(tap, module=compiled.get(tap.module, tap.module)) for tap in self.taps)
         self.attach()
+
+    def listen_along(self, on: bool) -> None:
+        """Whether to hear what comes back along the trunk, too, where a module lets it be heard (`ears`)."""
+        if TRUNK not in self._rows:
+            return
+        for index, tap in enumerate(self.taps):
+            if hasattr(tap.module, "ears") and not tap.of_input:
+                ears = self._along(TRUNK * self._count + self.sites[index]) if on else None
+                setattr(tap.module, "ears", ears)  # noqa: B010
+
+    def _along(self, place: int) -> Any:
+        def measure(grad: Tensor) -> None:
+            self.tally.values.append(_norm(grad.detach()))
+            self.tally.places.append(place)
+
+        def hear(trunk: Tensor) -> None:
+            if trunk.requires_grad:
+                trunk.register_hook(measure)
+
+        return hear
 
     def heard(self) -> Heard:
         """What was heard up to now."""

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradtui.runs.schema import ABSENT, CLIPPED, METRICS, Floats
+from gradtui.runs import schema
+from gradtui.runs.schema import ABSENT, CLIPPED, METRICS, TRUNK_SHARE, Floats
 
-GRAD, GRAD_CLIPPED, WEIGHT, DELTA, STREAM, STREAM_SUM, STREAM_GRAD = range(7)
-ROWS = 7
+GRAD, GRAD_CLIPPED, WEIGHT, DELTA, STREAM, STREAM_SUM, STREAM_GRAD, TRUNK = range(8)
+ROWS = 8
 ALL_METRICS = (*METRICS, CLIPPED)
 
 # What each metric is made of; a row that no chosen metric needs is not measured.
@@ -30,6 +31,7 @@ NEEDS: dict[str, tuple[int, ...]] = {
     "update_ratio": (WEIGHT, DELTA),
     "mean_share": (STREAM, STREAM_SUM),
     CLIPPED: (GRAD_CLIPPED,),
+    TRUNK_SHARE: (TRUNK, STREAM_GRAD),
 }
 
 
@@ -60,7 +62,7 @@ class Sums:
     def unscaled(self, scalars: Mapping[str, float]) -> Sums:
         """Without the loss scale of mixed precision, where `scalars` says that it is still in them."""
         squares = self.squares
-        for name, rows in (("stream_scale", [STREAM_GRAD]), ("grad_scale", [GRAD, GRAD_CLIPPED])):
+        for name, rows in (("stream_scale", [STREAM_GRAD, TRUNK]), ("grad_scale", [GRAD, GRAD_CLIPPED])):
             scale = scalars.get(name, 1.0)
             if scale != 1:
                 squares = squares.copy()
@@ -98,6 +100,8 @@ def matrix(total: Sums, width: Sequence[int], metrics: Sequence[str]) -> Floats:
                 case "update_ratio":
                     # A ratio to zero weights is undefined; a change of weights that stayed zero is none.
                     values[row] = np.where(square[WEIGHT] == 0, ABSENT, norm[DELTA] / norm[WEIGHT])
+                case schema.TRUNK_SHARE:
+                    values[row] = norm[TRUNK] / norm[STREAM_GRAD]
                 case "mean_share":
                     share = square[STREAM_SUM] / square[STREAM] / np.asarray(width)
                     values[row] = np.where(square[STREAM] == 0, 0, share)  # a zero stream has no mean

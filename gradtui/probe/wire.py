@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ from gradtui.runs.schema import Floats
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A step's numbers on the host: `sums` per row and site, `scalars` by name, and the sender's own `tag`."""
+    """A step's numbers on the host: `sums` per row and site, `scalars` by name, `vectors`, the sender's `tag`."""
 
     tag: Any
     scalars: dict[str, float]
     sums: Sums
     width: list[int]
+    vectors: list[Floats]
 
     def matrix(self, metrics: Sequence[str]) -> Floats:
         """The metrics × sites that the numbers make up."""
@@ -36,6 +38,7 @@ class _Sent:
     names: list[str]
     known: dict[str, float]
     count: int
+    lengths: list[int]
 
 
 class Wire:
@@ -45,10 +48,17 @@ class Wire:
         self.device = device
         self._transfer = Transfer(device)
 
-    def send(self, tally: Tally, scalars: Mapping[str, Tensor | float], tag: Any) -> list[Unopened]:
+    def send(
+        self,
+        tally: Tally,
+        scalars: Mapping[str, Tensor | float],
+        tag: Any,
+        vectors: Sequence[Tensor] = (),
+    ) -> list[Unopened]:
         """Send a step off; returns what has arrived: on a CPU this step, on a GPU the one before.
 
         A tensor among `scalars` travels with the others, without being waited for; of several numbers its mean.
+        `vectors` travel along whole.
         """
         tensors = {name: _scalar(value) for name, value in scalars.items() if isinstance(value, Tensor)}
         known = {name: float(value) for name, value in scalars.items() if not isinstance(value, Tensor)}
@@ -57,8 +67,10 @@ class Wire:
         else:
             sums, count = tally.combined, len(tally.combined)
             vector = torch.cat([sums, self._stack([*tensors.values()]).to(sums)]) if tensors else sums
+        if vectors:
+            vector = torch.cat([vector, *(v.detach().flatten().to(vector) for v in vectors)])
         tally.values, tally.combined = [], None  # the host needs only where they belong
-        sent = _Sent(tag, tally, list(tensors), known, count)
+        sent = _Sent(tag, tally, list(tensors), known, count, [v.numel() for v in vectors])
         return [Unopened(*arrived) for arrived in self._transfer.push(vector, sent)]
 
     def drain(self) -> list[Unopened]:
@@ -84,13 +96,16 @@ class Unopened:
     def open(self) -> Arrival:
         """Tell the numbers apart and add them up."""
         sent, count = self.sent, self.sent.count
-        scalars = sent.known | dict(zip(sent.names, map(float, self.numbers[count:]), strict=True))
+        ends = count + len(sent.names) + np.cumsum([0, *sent.lengths])
+        named = self.numbers[count : ends[0]]
+        vectors = [self.numbers[start:end] for start, end in pairwise(ends)]
+        scalars = sent.known | dict(zip(sent.names, map(float, named), strict=True))
         numbers, tally = self.numbers[:count].astype(np.float64), sent.tally
         if count == len(tally.places):
             total = sums(numbers, tally.places, tally.elements)
         else:
             total = sums_of_all(numbers, len(tally.elements))
-        return Arrival(sent.tag, scalars, total.unscaled(scalars), sent.tally.width)
+        return Arrival(sent.tag, scalars, total.unscaled(scalars), sent.tally.width, vectors)
 
 
 def _scalar(tensor: Tensor) -> Tensor:

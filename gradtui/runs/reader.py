@@ -306,6 +306,33 @@ class RunReader:
         """The loss of every frame in nats, [steps]; NaN also where none was given."""
         return np.array([row[0] for row in self._query("SELECT loss FROM frames ORDER BY step")], np.float64)
 
+    @property
+    def reading_names(self) -> tuple[str, ...]:
+        """What some sites tell of themselves, beside the metrics."""
+        return tuple(self._layouts())
+
+    def readings(self, name: str, step: int) -> tuple[int, dict[int, Floats]] | None:
+        """The last readings called `name` at or before `step`: their step, and a vector by site's index."""
+        layout = self._layouts().get(name)
+        if layout is None:
+            return None
+        query = "SELECT step, data FROM readings WHERE step <= ? AND name = ? ORDER BY step DESC LIMIT 1"
+        rows = self._query(query, step, name)
+        if not rows:
+            return None
+        numbers = np.frombuffer(rows[0][1], np.float32)
+        if len(numbers) != sum(length for _, length in layout):
+            raise RunError(f"{self.path} is damaged: the readings {name!r} of step {rows[0][0]} are cut off")
+        ends = np.cumsum([length for _, length in layout])
+        parts = np.split(numbers, ends[:-1])
+        return int(rows[0][0]), {site: part for (site, _), part in zip(layout, parts, strict=True)}
+
+    def _layouts(self) -> dict[str, list[tuple[int, int]]]:
+        found = self.facts.get("readings")
+        if not isinstance(found, dict):
+            return {}
+        return {str(name): [(int(site), int(length)) for site, length in layout] for name, layout in found.items()}
+
     def events(self) -> list[Event]:
         """All events, oldest first."""
         rows = self._query("SELECT step, kind, site, value, text FROM events ORDER BY id")

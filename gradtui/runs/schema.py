@@ -28,6 +28,9 @@ METRICS: tuple[str, ...] = (
 )
 # Only where gradients are clipped, beside the norm from before: ‖∂L/∂θ‖₂ of what the optimizer was given.
 CLIPPED = "clipped_norm"
+# The zoo's models tell at some of the steps, per sublayer, how much of ∂L/∂x came along the trunk:
+# ‖what the trunk alone carries back to x‖ / ‖∂L/∂(what the sublayer returns)‖.
+TRUNK_SHARE = "trunk_share"
 STREAM_METRICS = frozenset({"act_rms", "stream_grad", "mean_share"})
 
 # A site without parameters has no gradient norm, and neither has one that backward never reached: that is neither
@@ -49,6 +52,9 @@ CREATE TABLE events (
     id INTEGER PRIMARY KEY, step INTEGER NOT NULL, wall REAL NOT NULL,
     kind TEXT NOT NULL, site INTEGER, value REAL, text TEXT NOT NULL
 );
+CREATE TABLE readings (
+    step INTEGER NOT NULL, name TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (step, name)
+) WITHOUT ROWID;
 CREATE TABLE pyramid (
     level INTEGER NOT NULL, bucket INTEGER NOT NULL, steps INTEGER NOT NULL,
     loss_min REAL, loss_mean REAL, loss_max REAL, loss_nonfinite INTEGER NOT NULL, lr REAL,

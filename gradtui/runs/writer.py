@@ -28,6 +28,7 @@ from gradtui.runs.schema import (
     SCHEMA_VERSION,
     TABLES,
     Event,
+    Floats,
     Frame,
     Site,
 )
@@ -45,6 +46,8 @@ _INSERT_FRAME = "INSERT INTO frames VALUES (?, ?, ?, ?, ?, ?, ?)"
 _INSERT_EVENT = "INSERT INTO events (step, wall, kind, site, value, text) VALUES (?, ?, ?, ?, ?, ?)"
 _UPSERT_BUCKET = "INSERT OR REPLACE INTO pyramid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _UPSERT_FACT = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
+_INSERT_READING = "INSERT OR REPLACE INTO readings VALUES (?, ?, ?)"
+_DELETE_READINGS = "DELETE FROM readings WHERE step >= ? AND step < ?"
 _DELETE_FRAMES = "DELETE FROM frames WHERE step >= ? AND step < ?"
 _DELETE_BUCKETS = "DELETE FROM pyramid WHERE level = ? AND bucket >= ? AND bucket < ?"
 
@@ -102,6 +105,8 @@ class RunWriter:
         self._thinner = None if keep is None else Thinner(keep)
         self._dropped: dict[int, Gap] = {}
         self._recorded = 0
+        self._layouts: dict[str, list[list[int]]] = {}
+        self._readings: list[tuple[int, str, bytes]] = []
         self._lost: list[int] = []  # first and last step, and number, of frames that were given up
         self._trouble = ""
         self._most_waiting = max(BATCH, min(MOST_WAITING, MOST_WAITING_BYTES // self._frame_bytes))
@@ -172,6 +177,19 @@ class RunWriter:
             if not self._is_failing and 2 * len(self._rows) >= self._most_waiting:
                 self.flush()
 
+    def readings(self, step: int, found: Mapping[str, Mapping[int, Floats]]) -> None:
+        """Record vectors of numbers that some sites tell of themselves at a step, by name and site's index.
+
+        A name's sites and lengths are those of its first call. It is committed together with the next frames.
+        """
+        for name, vectors in found.items():
+            layout = [[site, len(vector)] for site, vector in vectors.items()]
+            if self._layouts.setdefault(name, layout) == layout and layout:
+                data = np.concatenate(list(vectors.values())).astype(np.float32).tobytes()
+                self._readings.append((step, name, data))
+                self._facts["readings"] = dict(self._layouts)
+        del self._readings[: -self._most_waiting]
+
     def event(self, event: Event) -> None:
         """Record an event; it is committed together with the next frames."""
         row = (event.step, time.time(), event.kind, event.site, event.value, event.text)
@@ -194,6 +212,7 @@ class RunWriter:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany(_INSERT_FRAME, self._rows)
+            self._db.executemany(_INSERT_READING, self._readings)
             self._db.executemany(_UPSERT_BUCKET, self._buckets.values())
             self._db.executemany(_INSERT_EVENT, self._events + self._confession())
             _write_facts(self._db, {**self._facts, **self._counts()})
@@ -214,6 +233,7 @@ class RunWriter:
         self._recorded += len(self._rows)
         self._interval = COMMIT_SECONDS
         self._rows, self._events, self._facts, self._lost = [], [], {}, []
+        self._readings = []
         self._buckets.clear()
         self._dropped.clear()
 
@@ -264,6 +284,7 @@ class RunWriter:
         for level, (start, stop) in self._dropped.items():
             if level == 0:
                 self._db.execute(_DELETE_FRAMES, (start, stop))
+                self._db.execute(_DELETE_READINGS, (start, stop))
             else:
                 factor = PYRAMID_FACTOR**level
                 self._db.execute(_DELETE_BUCKETS, (level, start // factor, stop // factor))
