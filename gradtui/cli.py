@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from gradtui import __version__, paths
-from gradtui.commands import data, script
+from gradtui.commands import data, script, verify
 from gradtui.failure import FAILURE, USAGE, Failure
 from gradtui.presets import Library, Preset, PresetError, load_library
 from gradtui.runs import RunError
@@ -161,8 +161,8 @@ def _train(
 def watch(files: tuple[Path, ...], language: str | None, directories: tuple[Path, ...]) -> None:
     """The lab's charts on run files, live or finished; several FILEs are overlaid.
 
-    Without FILE: the newest run, or the first to come; o picks others. A run file holds the preset that it was made from, so
-    --presets changes nothing here.
+    Without FILE: the newest run, or the first to come; o picks others. A run file holds the preset that it was
+    made from, so --presets changes nothing here.
     """
     from gradtui.ui.launch import launch_pick, launch_watch
 
@@ -220,6 +220,7 @@ def bench(names: tuple[str, ...], repeat: int, as_json: bool, directories: tuple
 cli.add_command(data.runs)
 cli.add_command(data.export)
 cli.add_command(script.exec_script)
+cli.add_command(verify.verify)
 
 
 def _library(directories: tuple[Path, ...], quiet: bool = False) -> Library:

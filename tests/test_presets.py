@@ -92,6 +92,51 @@ def test_the_lessons_presets_differ_only_where_they_say():
         assert preset.group == "lesson"
 
 
+def test_presets_are_listed_by_group_and_then_in_order(tmp_path):
+    write(tmp_path, GOOD + "order = 0", "mine")
+    presets = list(load_library([tmp_path]).presets.values())
+    groups = [preset.group for preset in presets]
+    assert groups == sorted(groups, key=presets_module.GROUPS.index)
+    assert set(groups) == set(presets_module.GROUPS)
+    assert [preset.id for preset in presets if preset.group == "own"] == ["mine"]
+    for group in presets_module.GROUPS:
+        orders = [preset.order for preset in presets if preset.group == group]
+        assert orders == sorted(orders)
+
+
+def test_the_alternatives_to_the_lessons_wiring_differ_from_it_in_one_thing():
+    """Then what two curves differ in has one cause; nGPT and nothing else comes with a recipe of its own."""
+    library = load_library().presets
+    base = library["pre-ln"]
+    one_thing = {
+        **dict.fromkeys(("deepnorm", "residual", "keel", "mix-ln", "hybrid-norm", "sandwich", "lns"), "topology"),
+        **dict.fromkeys(("hyper-connections", "attn-res", "no-residual"), "topology"),
+        **dict.fromkeys(("dyt", "derf", "no-norm"), "norm"),
+    }
+    for name, key in one_thing.items():
+        model = library[name].model
+        assert getattr(model, key) != getattr(base.model, key)
+        assert msgspec.structs.replace(model, **{key: getattr(base.model, key)}) == base.model, name
+        assert library[name].training == base.training
+    rest = {p.id for p in library.values() if p.group == "alternatives"} - one_thing.keys()
+    assert rest == {"rezero", "ngpt"}
+    for name in ("gpt-2", "llama", "olmo-2", "gemma-3", "mhc"):
+        assert library[name].group == "relay"
+        assert library[name].training == base.training
+
+
+def test_a_list_of_mixers_repeats_and_experts_may_begin_later():
+    model = parse_preset(
+        tomllib.loads(
+            GOOD + '[model]\nmixer = ["kda", "kda", "mla"]\nfeedforward = "latent_moe"\nmoe.dense_layers = 1'
+        ),
+        id="fine",
+        source="fine.toml",
+    ).model
+    assert [model.mixer_of(layer) for layer in range(5)] == ["kda", "kda", "mla", "kda", "kda"]
+    assert [model.feedforward_of(layer) for layer in range(3)] == ["situ_glu", "latent_moe", "latent_moe"]
+
+
 def test_defaults_are_enough():
     preset = parse_preset(tomllib.loads(GOOD), id="fine", source="fine.toml")
     assert (preset.corpus, preset.model.layers, preset.training.clip) == ("stdlib", 12, 0.0)
@@ -120,10 +165,26 @@ BAD = {
     ),
     "unknown norm": (
         GOOD + '[model]\nnorm = "layernrom"',
-        ["model.norm = 'layernrom'", "layernorm, rmsnorm, none", "did you mean layernorm?"],
+        ["model.norm = 'layernrom'", "layernorm, rmsnorm, dyt, derf, none", "did you mean layernorm?"],
     ),
-    "unknown topology": (GOOD + '[model]\ntopology = "sandwich"', ["model.topology = 'sandwich'", "post, pre"]),
+    "unknown topology": (
+        GOOD + '[model]\ntopology = "sandwhich"',
+        ["model.topology = 'sandwhich'", "post, pre", "did you mean sandwich?"],
+    ),
     "unknown mixer": (GOOD + '[model]\nmixer = "atention"', ["model.mixer", "did you mean attention?"]),
+    "unknown mixer in a list": (GOOD + '[model]\nmixer = ["kda", "mlp"]', ["model.mixer = 'mlp'", "mla"]),
+    "a list of no mixers": (GOOD + "[model]\nmixer = []", ["model.mixer = []", "a list of at least one"]),
+    "a mixer that is a number": (GOOD + "[model]\nmixer = 3", ["model.mixer = 3", "a name in quotes, or a list"]),
+    "a number among mixers": (GOOD + '[model]\nmixer = ["mla", 3]', ["model.mixer[1] = 3", "in quotes"]),
+    "unknown qk_norm": (GOOD + '[model]\nqk_norm = "head"', ["model.qk_norm = 'head'", "none, per_head, full"]),
+    "unknown position": (GOOD + '[model]\nposition = "rope"', ["model.position = 'rope'", "learned, none"]),
+    "unknown balancing": (
+        GOOD + '[model]\nfeedforward = "latent_moe"\nmoe.balancing = "loss"',
+        ["model.moe.balancing = 'loss'", "quantile, fixed"],
+    ),
+    "unknown key of experts": (GOOD + "[model.moe]\nexpert = 8", ["model.moe.expert", "did you mean experts?"]),
+    "no experts": (GOOD + "[model.moe]\nexperts = 0", ["model.moe.experts = 0", "≥ 1"]),
+    "unknown group": (GOOD.rstrip() + '\ngroup = "lessons"', ["group = 'lessons'", "did you mean lesson?"]),
     "unknown feedforward": (GOOD + '[model]\nfeedforward = "glu"', ["model.feedforward", "relu, gelu, swiglu"]),
     "unknown init": (GOOD + '[model]\ninit = "he"', ["model.init", "xavier, fan_in, gpt2, gpt2_scaled"]),
     "unknown optimizer": (GOOD + '[training]\noptimizer = "lion"', ["training.optimizer", "adamw, sgd"]),
@@ -140,6 +201,58 @@ BAD = {
     "an id": (GOOD + 'id = "other"', ["id = 'other'", "file name"]),
     "not TOML": ("title = ", ["not valid TOML"]),
 }
+
+MODEL = GOOD + "[model]\n"
+CLASHES = {
+    "a sandwich without norms": (
+        MODEL + 'topology = "sandwich"\nnorm = "none"',
+        ["model.topology = 'sandwich'", "model.norm = 'none'", "choose a norm"],
+    ),
+    "rezero with a norm": (
+        MODEL + 'topology = "rezero"',
+        ["model.topology = 'rezero'", "no place for a norm", "model.norm = 'layernorm'", "allowed: none"],
+    ),
+    "hybrid norm without attention": (
+        MODEL + 'topology = "hybrid_norm"\nmixer = ["attention", "kda"]',
+        ["model.topology = 'hybrid_norm'", "q, k and v", "model.mixer = 'kda'"],
+    ),
+    "hybrid norm over all heads": (
+        MODEL + 'topology = "hybrid_norm"\nqk_norm = "full"',
+        ["model.topology = 'hybrid_norm'", "model.qk_norm = 'full'", "leave it out"],
+    ),
+    "qk_norm without attention": (
+        MODEL + 'mixer = "mla"\nqk_norm = "per_head"',
+        ["model.qk_norm = 'per_head'", "model.mixer = 'mla'", "norms of its own"],
+    ),
+    "deepnorm without attention": (
+        MODEL + 'topology = "deepnorm"\nmixer = "kda"',
+        ["W_V, W_O", "model.mixer = 'kda'"],
+    ),
+    "deepnorm with experts": (
+        MODEL + 'topology = "deepnorm"\nfeedforward = "latent_moe"',
+        ["a dense feed-forward", "model.feedforward = 'latent_moe'"],
+    ),
+    "deepnorm with another init": (
+        MODEL + 'topology = "deepnorm"\ninit = "gpt2"',
+        ["Xavier's", "model.init = 'gpt2'", "allowed: xavier"],
+    ),
+    "scaled twice": (
+        MODEL + 'topology = "lns"\ninit = "gpt2_scaled"',
+        ["model.topology = 'lns'", "model.init = 'gpt2_scaled'", "one of the two"],
+    ),
+    "half an nGPT": (
+        MODEL + 'topology = "ngpt"\nnorm = "none"\nmixer = "ngpt"',
+        ["model.feedforward = 'relu'", "nGPT", "allowed: ngpt"],
+    ),
+    "nGPT's attention elsewhere": (MODEL + 'mixer = "ngpt"', ["model.topology = 'pre'", "nGPT", "allowed: ngpt"]),
+    "all experts active": (
+        MODEL + 'feedforward = "latent_moe"\nmoe = {experts = 8, active = 8}',
+        ["model.moe.active = 8", "model.moe.experts = 8", "left out"],
+    ),
+    "options that nobody reads": (MODEL + "hyper.streams = 2", ["model.hyper", "hyper-connections"]),
+    "experts that nobody asks for": (MODEL + "moe.experts = 8", ["model.moe", 'feedforward = "latent_moe"']),
+}
+BAD |= CLASHES
 
 
 @pytest.mark.parametrize("case", BAD)

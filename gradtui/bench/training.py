@@ -41,6 +41,7 @@ class BareLoop:
         loss = self.model.loss(tokens_BS)
         loss.backward()
         self.optimizer.step()
+        self.model.after_step()
         loss.item()
         self.count += 1
         return loss.detach()

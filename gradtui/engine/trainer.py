@@ -101,8 +101,8 @@ class Trainer:
             self._meter.read_clipped()
         self._meter.before_step()
         self._optimizer.step()
-        self._meter.after_step()
         self.model.after_step()
+        self._meter.after_step()
         told = self._readings() if closely else {}
         tag = self.step_count, list(told)
         arrived = self._wire.send(self._meter.take(), {"loss": loss, "lr": lr}, tag, list(told.values()))

@@ -37,20 +37,22 @@ class Removable(Protocol):
 class Hook:
     """One hook of ours on a module; `remove` takes it away together with everything that it brought."""
 
-    def __init__(self, handle: RemovableHandle, table: OrderedDict[int, Callable[..., Any]]) -> None:
-        self._handle, self._table = handle, table
-        # An OrderedDict has attributes of its own, and copy and pickle ask the instance first.
-        keeper = vars(table).setdefault("__reduce_ex__", _PlainCopy(table))
-        keeper.ours.add(handle.id)
+    def __init__(self, handle: RemovableHandle, *tables: OrderedDict[int, Any]) -> None:
+        self._handle, self._tables = handle, tables
+        for table in tables:
+            # An OrderedDict has attributes of its own, and copy and pickle ask the instance first.
+            keeper = vars(table).setdefault("__reduce_ex__", _PlainCopy(table))
+            keeper.ours.add(handle.id)
 
     def remove(self) -> None:
         """Take the hook away; the table copies itself as ever once none of ours is left."""
         self._handle.remove()
-        keeper = vars(self._table).get("__reduce_ex__")
-        if keeper is not None:
-            keeper.ours.discard(self._handle.id)
-            if not keeper.ours:
-                del vars(self._table)["__reduce_ex__"]
+        for table in self._tables:
+            keeper = vars(table).get("__reduce_ex__")
+            if keeper is not None:
+                keeper.ours.discard(self._handle.id)
+                if not keeper.ours:
+                    del vars(table)["__reduce_ex__"]
 
 
 def on_output(module: nn.Module, hook: Callable[..., None]) -> Hook:
@@ -61,7 +63,8 @@ def on_output(module: nn.Module, hook: Callable[..., None]) -> Hook:
 def on_input(module: nn.Module, hook: Callable[..., None]) -> Hook:
     """Call `hook(module, args, kwargs)` before every forward."""
     handle = module.register_forward_pre_hook(hook, with_kwargs=True)
-    return Hook(handle, module._forward_pre_hooks)  # type: ignore[arg-type]
+    # Left behind in a copy, a number in the second table would give kwargs to whoever is given that number next.
+    return Hook(handle, module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs)  # type: ignore[arg-type]
 
 
 class _CompiledCall:

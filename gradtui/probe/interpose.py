@@ -6,6 +6,7 @@ they did. Scripts may have imported the clipping functions long before, so what 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -20,6 +21,8 @@ _GROUPING = "_group_tensors_by_device_and_dtype"
 class Listener(Protocol):
     """What wants to hear; none of these may raise."""
 
+    thread: int  # the one that trains
+
     def clipping(self, gradients: Sequence[Tensor]) -> None:
         """These gradients are about to be looked at or clipped."""
 
@@ -31,6 +34,14 @@ class Listener(Protocol):
 
 
 _listeners: list[Listener] = []
+
+
+def _here() -> tuple[Listener, ...]:
+    """Those whose model this thread trains: to look at gradients while another one changes them is fatal."""
+    me = threading.get_ident()
+    return tuple(listener for listener in _listeners if listener.thread == me)
+
+
 _originals: dict[str, Callable[..., Any]] = {}
 
 
@@ -56,7 +67,7 @@ def _install() -> None:
     if group is not None:
 
         def grouping(tensors: Sequence[Sequence[Tensor]], *args: Any, **kwargs: Any) -> Any:
-            for listener in tuple(_listeners):
+            for listener in _here():
                 listener.clipping(tensors[0])
             return group(tensors, *args, **kwargs)
 

@@ -8,6 +8,7 @@ import os
 import platform
 import shlex
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +38,7 @@ from gradtui.probe.meter import Meter, rows_of
 from gradtui.probe.places import Layers, is_compiled, settle, skipped, survey, unwrapped
 from gradtui.probe.ranks import Ranks, meet, rank
 from gradtui.probe.recorder import Recorder, Tag
-from gradtui.probe.streams import Streams
+from gradtui.probe.streams import Streams, by_signal
 from gradtui.probe.tally import Tally
 from gradtui.probe.weights import MEASURABLE
 from gradtui.probe.wire import Wire
@@ -79,6 +80,8 @@ def _harmless(method: Callable[P, None]) -> Callable[P, None]:
         try:
             method(*args, **kwargs)
         except Exception as error:
+            if by_signal(error):
+                raise  # a time limit of the script's that ran out just here
             args[0]._give_up(error)  # type: ignore[attr-defined]
 
     return guarded
@@ -162,12 +165,18 @@ class Probe:
         self._suspected: list[str] = []
         self._closed = self._attached = False
         self._pid = os.getpid()
+        self._streams.entered = self._enter
+        self.thread = threading.get_ident()
+        _living.add(self)
         for one in several_optimizers(optimizer):
             self.adopt(one)
         self.attach()
         self._farewell = partial(_farewell, weakref.ref(self))
         if until_exit:
             atexit.register(self._farewell)
+
+    def _enter(self) -> None:
+        self.thread = threading.get_ident()
 
     # --- attaching
 
@@ -218,6 +227,7 @@ class Probe:
             # A compiled step must not take the hook into its graph, and a forked child has no recorder.
             if torch.compiler.is_compiling() or os.getpid() != pid:
                 return
+            self.thread = threading.get_ident()
             closure = kwargs.get("closure") or next((a for a in args[1:] if a is not None), None)
             self._before_step(position, closure is not None)
 
@@ -240,8 +250,8 @@ class Probe:
         if self._mute:
             return
         self._ship()
-        if not self._measuring:
-            return
+        if not self._measuring or position in self._round.stepped:
+            return  # of several steps of one optimizer before all have stepped, the first counts
         if closure and self._meter is None:
             # The first forward pass is yet to come, and with it the sites.
             self._round.weights = self._all_weights()
@@ -280,7 +290,7 @@ class Probe:
         first = self._round.weights
         if first is not None and self._ready() and self._meter is not None:
             self._meter.before_step(position, first)
-        meter = self._meter if self._measuring else None
+        meter = self._meter if self._measuring and position not in self._round.stepped else None
         if meter is not None:
             self._read(position)
             meter.after_step(position)
@@ -376,7 +386,14 @@ class Probe:
         """
         if self._closed:
             return
-        value = loss.detach().clone() if isinstance(loss, Tensor) else float(loss)
+        try:
+            if isinstance(loss, Tensor):
+                value: Tensor | float = loss.detach().float().mean() if loss.ndim else loss.detach().clone()
+            else:
+                value = float(loss)
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            self._cannot_see(f"a loss cannot be recorded: {error}")
+            return
         if self._log_first is None:
             self._log_first = self._step == 0
         if self._log_first:
@@ -407,6 +424,8 @@ class Probe:
         for position in range(max(1, len(self._optimizers))):
             if not any(id(p.grad) in about for p in self._meter.parameters(position)):
                 continue  # it is another optimizer's turn
+            if position in self._round.stepped:
+                continue
             self._round.clipped.add(position)
             if position not in self._round.read:
                 self._read(position)
@@ -559,6 +578,26 @@ class Probe:
             self.close("failed", _sentence(error))
 
 
+_living: weakref.WeakSet[Probe] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    """A forked child has no recorder, and its model no probe."""
+    for probe in list(_living):
+        probe._closed = probe._mute = True
+        probe._attached = False
+        probe._streams.detach()
+        if probe._meter is not None:
+            probe._meter.detach()
+        for handle in probe._handles:
+            handle.remove()
+        interpose.leave(probe)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)
+
+
 def _farewell(reference: weakref.ref[Probe]) -> None:
     """The interpreter ends without the probe having been closed."""
     probe = reference()
@@ -587,5 +626,8 @@ def _mean(losses: Sequence[Tensor | float]) -> Tensor | float:
 
 
 def _sentence(error: BaseException) -> str:
-    first = str(error).partition("\n")[0][:300]
+    try:
+        first = str(error).partition("\n")[0][:300]
+    except Exception:  # somebody's exception, which has to pass through here whatever it is
+        first = ""
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

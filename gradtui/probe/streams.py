@@ -7,6 +7,7 @@ a checkpointed block) are left out by themselves, and recomputation is not count
 from __future__ import annotations
 
 import dataclasses
+import signal
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,6 +75,7 @@ class Streams:
         self.order: list[int] = []  # taps in the order in which they were first heard
         self.handed_on: dict[int, int] = {}
         self._last: tuple[int, weakref.ref[Tensor]] | None = None
+        self.entered: Callable[[], None] = lambda: None  # told of the first forward passes, in their thread
         self.sites = list(sites) or list(range(len(taps)))
         self._count = len(taps) if count is None else count
         self._rows = rows
@@ -175,7 +177,7 @@ class Streams:
             if not self.on:
                 return
             try:
-                tensor = found if isinstance(found, Tensor) else next(tensors_in(found), None)
+                tensor = found if isinstance(found, Tensor) else _stream_of(found)
                 if tensor is None:
                     return
                 if not torch.is_grad_enabled():
@@ -210,9 +212,13 @@ class Streams:
                 else:
                     self._quiet[site] = values, forward, elements
             except Exception as error:
+                if by_signal(error):
+                    raise
                 self._give_up(index, error)
 
-        def measure_gradient(values: list[Tensor], elements: int, grad: Tensor) -> None:
+        def measure_gradient(values: list[Tensor], elements: int, grad: Tensor | None) -> None:
+            if grad is None:  # from an autograd function that has none to give
+                return
             try:
                 if with_grad:
                     grad = grad.detach() if grad.requires_grad else grad
@@ -222,6 +228,8 @@ class Streams:
                 tally.places += places
                 tally.elements[site] += elements
             except Exception as error:
+                if by_signal(error):
+                    raise
                 self._give_up(index, error)
 
         return listen
@@ -237,6 +245,7 @@ class Streams:
 
     def _first_heard(self, index: int, tensor: Tensor) -> None:
         self.order.append(index)
+        self.entered()
         if self.taps[index].of_input and self._last is not None and self._last[1]() is tensor:
             self.handed_on[index] = self._last[0]
         self._last = index, weakref.ref(tensor)
@@ -277,6 +286,23 @@ def _input(listen: Callable[[Any], None]) -> Callable[..., None]:
             listen((args, kwargs))
 
     return before
+
+
+def by_signal(error: BaseException) -> bool:
+    """Whether a signal handler has raised it: then it is meant for the script."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _stream_of(found: Any) -> Tensor | None:
+    """Of several tensors the first that gradients flow through: a mask may come before it."""
+    tensors = list(tensors_in(found))
+    return next((tensor for tensor in tensors if tensor.requires_grad), tensors[0] if tensors else None)
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

@@ -96,7 +96,8 @@ def matrix(total: Sums, width: Sequence[int], metrics: Sequence[str]) -> Floats:
         for row, metric in enumerate(metrics):
             match metric:
                 case "act_rms":
-                    values[row] = np.sqrt(square[STREAM] / total.elements)
+                    # No tokens (an expert that none was sent to), no mean.
+                    values[row] = np.where(total.elements == 0, ABSENT, np.sqrt(square[STREAM] / total.elements))
                 case "update_ratio":
                     # A ratio to zero weights is undefined; a change of weights that stayed zero is none.
                     values[row] = np.where(square[WEIGHT] == 0, ABSENT, norm[DELTA] / norm[WEIGHT])

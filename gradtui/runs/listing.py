@@ -70,7 +70,7 @@ def look(path: Path) -> Listed:
             return Listed(
                 path,
                 size,
-                _number(started) or changed,
+                _time(started) or changed,
                 _number(ended),
                 "preset" if preset else "script",
                 str(what or ""),
@@ -82,6 +82,12 @@ def look(path: Path) -> Listed:
             )
     except RunError as error:
         return Listed(path, size, changed, error=str(error))
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+    ) as error:  # of what the file says, something is no text or number
+        return Listed(path, size, changed, error=f"{path} is damaged: {error}")
 
 
 def disk_size(path: Path) -> int:
@@ -161,6 +167,12 @@ def _flow(gauge: Gauge, snapshot: Snapshot) -> Flow:
     loss = snapshot.frame.loss
     bad = bool(snapshot.nonfinite.any()) or (loss is not None and not np.isfinite(loss))
     return gauge.read(snapshot.values, bad)
+
+
+def _time(value: object) -> float | None:
+    """Unix seconds, if a calendar has them."""
+    number = _number(value)
+    return number if number is not None and 0 < number < 4e9 else None
 
 
 def _number(value: object) -> float | None:

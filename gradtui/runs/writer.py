@@ -142,8 +142,10 @@ class RunWriter:
                 db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
                 db.executescript(f"BEGIN;{TABLES}COMMIT;")
                 rows = [(index, s.name, s.layer, s.kind, s.stream, s.stack) for index, s in enumerate(sites)]
+                db.execute("BEGIN")  # one commit: each waits for the disk
                 db.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?)", rows)
                 _write_facts(db, self._facts)
+                db.execute("COMMIT")
                 db.execute("PRAGMA journal_mode = WAL")
             _move_without_overwriting(draft, self.path)
             db = sqlite3.connect(self.path, isolation_level=None, timeout=self._patience, check_same_thread=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -28,7 +29,7 @@ class Losses:
         self._on_trouble = on_trouble
         self._models: list[_Heard] = []
         self._early: list[_Loss] = []
-        self._last: _Loss | None = None
+        self._lasts: dict[int, _Loss] = {}  # by thread
         self._scaled: dict[int, tuple[weakref.ref[Tensor], _Loss]] = {}
         self._on = self._over = False
 
@@ -77,10 +78,10 @@ class Losses:
         trained = [p for p in parameters if p.requires_grad]
         heard = _Heard(key, [trained[0], trained[-1]] if trained else [])
         heard.losses, self._early = self._early, []
-        last = self._last
+        last = self._lasts.get(threading.get_ident())
         if last is not None and last not in heard.losses and not heard.is_empty():
             heard.losses.append(last)
-            for other in self._models:
+            for other in self._here():
                 if last in other.losses and not other.changed():
                     other.losses.remove(last)
         heard.look()
@@ -89,7 +90,8 @@ class Losses:
     def stop(self) -> None:
         """Hear nothing more, and hold nothing."""
         self._over = True
-        self._models, self._early, self._last = [], [], None
+        self._models, self._early = [], []
+        self._lasts.clear()
         self._scaled.clear()
 
     def forget(self, key: int, *, hand_on: bool = False) -> None:
@@ -107,6 +109,7 @@ class Losses:
         self._resolve()
         for heard in self._models:
             if heard.key == key:
+                heard.thread = threading.get_ident()
                 losses, heard.losses = heard.losses, []
                 return _together(losses[:1] if first else losses)
         return None
@@ -120,15 +123,15 @@ class Losses:
                     mine = self._models[0].losses if self._models else self._early
                     mine.append(loss)
                     del mine[:-MOST_WAITING]
-                for heard in self._models:
+                for heard in self._here():
                     heard.look()
-                self._last = loss
+                self._remember(loss)
                 return
-            for heard in self._models:
+            for heard in self._here():
                 if heard.is_empty() or heard.changed():  # set to None or zero since the last backward pass
                     heard.losses.clear()
                 heard.look()
-            self._last = loss
+            self._remember(loss)
         except Exception:
             self._on_trouble()
 
@@ -153,13 +156,22 @@ class Losses:
 
     def _resolve(self) -> None:
         """The backward pass that was heard last is over: whose gradients has it changed?"""
+        last = self._lasts.pop(threading.get_ident(), None)
         if len(self._models) > 1:
-            for heard in self._models:
-                if self._last is not None and self._last not in heard.losses and heard.changed():
-                    heard.losses.append(self._last)
+            for heard in self._here():
+                if last is not None and last not in heard.losses and heard.changed():
+                    heard.losses.append(last)
                     del heard.losses[:-MOST_WAITING]
                 heard.look()
-        self._last = None
+
+    def _remember(self, loss: _Loss | None) -> None:
+        if loss is not None:
+            self._lasts[threading.get_ident()] = loss
+
+    def _here(self) -> list[_Heard]:
+        """The models trained in this thread: to look at gradients while another one changes them is fatal."""
+        me = threading.get_ident()
+        return [heard for heard in self._models if heard.thread == me]
 
 
 class _Loss:
@@ -173,7 +185,7 @@ class _Heard:
     """One model's losses, and how the gradients of two of its parameters looked when they were last looked at."""
 
     def __init__(self, key: int, sample: Sequence[Tensor]) -> None:
-        self.key = key
+        self.key, self.thread = key, threading.get_ident()
         self.losses: list[_Loss] = []
         self._sample = sample
         self._seen: list[object] = []

@@ -246,7 +246,7 @@ class Watcher:
             watched.after = first.register_step_post_hook(lambda *_: self._after_step(watched))
         facts = {"script": plan.line} | ({"output": plan.output} if plan.output else {})
         name = plan.name if number == 1 else f"{plan.name} {name_of(model) or type(model).__name__}"
-        watched.probe = probe = Probe(
+        watched.probe = Probe(
             model,
             [optimizer for known in optimizers if (optimizer := known.ref()) is not None],
             run=run_path(Path(plan.run), number),

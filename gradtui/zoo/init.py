@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -27,6 +28,7 @@ UNIT_EMBEDDING = (math.sqrt(1 / 2), math.sqrt(1 / 2))
 # 0-4: Post-LN 0.5-1.2, Pre-LN 1.5-2.2), so that what one sees afterwards is training.
 XAVIER_EMBEDDING = (math.sqrt(4 / 3), math.sqrt(8 / 3))
 GPT2_STD = 0.02
+STREAM_WRITERS = (".branch.out", ".branch.shared.out")  # the last matrices of branches
 GPT2_EMBEDDING = (GPT2_STD, GPT2_STD)
 
 
@@ -65,7 +67,7 @@ def gpt2_scaled(model: nn.Module, config: ModelConfig, generator: torch.Generato
     scale = 1 / math.sqrt(2 * config.layers)
 
     def std(name: str, n_out: int, n_in: int) -> float:
-        return GPT2_STD * (scale if name.endswith(".branch.out") else 1.0)
+        return GPT2_STD * (scale if name.endswith(STREAM_WRITERS) else 1.0)
 
     _fill(model, generator, linear_std=std, embedding_stds=GPT2_EMBEDDING)
 
@@ -78,7 +80,10 @@ def _fill(
     linear_std: Callable[[str, int, int], float],
     embedding_stds: tuple[float, float],
 ) -> None:
-    """Draw every nn.Linear with std linear_std(name, n_out, n_in), token and position likewise."""
+    """Draw every nn.Linear with std linear_std(name, n_out, n_in), token and position likewise.
+
+    A module with matrices of another kind has a method `fill(std, generator)`, with `std(n_out, n_in)`.
+    """
     token_std, position_std = embedding_stds
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
@@ -89,3 +94,5 @@ def _fill(
         elif isinstance(module, nn.Embedding):
             std = position_std if name.endswith("position") else token_std
             module.weight.normal_(0.0, std, generator=generator)
+        elif hasattr(module, "fill"):  # matrices that are no nn.Linear, such as those of all experts in one tensor
+            module.fill(partial(linear_std, name), generator)

@@ -5,6 +5,9 @@ Legend: B batch, T time, D width, V vocabulary (256 byte values); S = T + 1 byte
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -13,37 +16,43 @@ from gradtui.presets import ModelConfig
 from gradtui.runs.schema import Site
 from gradtui.zoo import registry
 from gradtui.zoo.registry import resolve
+from gradtui.zoo.topologies import NormMaker, Place, State, Sub
 
 VOCABULARY = 256
 
 
 class Embedding(nn.Module):
-    """x_0 = token + learned position: (B, T) byte values to (B, T, D)."""
+    """x_0 = token + learned position, or the token alone: (B, T) byte values to (B, T, D)."""
 
-    def __init__(self, context: int, width: int) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.token = nn.Embedding(VOCABULARY, width)
-        self.position = nn.Embedding(context, width)
+        self.token = nn.Embedding(VOCABULARY, config.width)
+        self.position = nn.Embedding(config.context, config.width) if config.position == "learned" else None
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        positions_TD = self.position.weight[: tokens_BT.shape[1]]
-        return self.token(tokens_BT) + positions_TD  # type: ignore[no-any-return]
+        x_BTD: Tensor = self.token(tokens_BT)
+        return x_BTD if self.position is None else x_BTD + self.position.weight[: tokens_BT.shape[1]]
 
 
 class Layer(nn.Module):
     """One residual block, x_l to x_{l+1}: a mixer sublayer, then a feed-forward sublayer."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, index: int = 0) -> None:
         super().__init__()
         wire = resolve(registry.TOPOLOGIES[config.topology])
-        norm = resolve(registry.NORMS[config.norm])
-        mixer = resolve(registry.MIXERS[config.mixer])
-        feedforward = resolve(registry.FEEDFORWARDS[config.feedforward])
-        self.mixer = wire(mixer(config), norm(config.width, config.eps))
-        self.feedforward = wire(feedforward(config), norm(config.width, config.eps))
+        norm = norm_maker(config)
+        mixer = resolve(registry.MIXERS[config.mixer_of(index)])
+        feedforward = resolve(registry.FEEDFORWARDS[config.feedforward_of(index)])
+        self.mixer: Sub = wire(mixer(config), norm, Place(2 * index, "mixer", config))
+        self.feedforward: Sub = wire(feedforward(config), norm, Place(2 * index + 1, "feedforward", config))
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return self.feedforward(self.mixer(x_BTD))  # type: ignore[no-any-return]
+    def forward(self, state: State) -> State:
+        return self.feedforward(self.mixer(state))
+
+
+def norm_maker(config: ModelConfig) -> NormMaker:
+    """Makes the norms of a model, one a call."""
+    return partial(resolve(registry.NORMS[config.norm]), config.width, config.eps)
 
 
 class Transformer(nn.Module):
@@ -55,23 +64,34 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
         self.config = config
-        final_norm = registry.TOPOLOGIES[config.topology].final_norm and config.norm != "none"
+        topology = registry.TOPOLOGIES[config.topology]
+        wire: type[Sub] = resolve(topology)
+        norm = norm_maker(config)
         with torch.random.fork_rng(devices=[]):  # nn.Linear draws a first init of its own, replaced below
-            self.embedding = Embedding(config.context, config.width)
-            self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
-            self.final_norm: nn.Module | None = (
-                resolve(registry.NORMS[config.norm])(config.width, config.eps) if final_norm else None
-            )
-            self.head = nn.Linear(config.width, VOCABULARY)
+            self.embedding = (wire.Embedding or Embedding)(config)
+            self.layers = nn.ModuleList(Layer(config, index) for index in range(config.layers))
+            self.final_norm: nn.Module | None = None
+            if topology.final_norm and config.norm != "none":
+                self.final_norm = wire.FinalNorm(norm) if wire.FinalNorm else norm()
+            self.head = (wire.Head or nn.Linear)(config.width, VOCABULARY)
+        self._enter, self._leave = wire.enter, wire.leave
         resolve(registry.INITS[config.init])(self, config, torch.Generator().manual_seed(seed))
+        for module in self.modules():
+            start = getattr(module, "start", None)
+            if start is not None:
+                start()
+        self._acting: tuple[Any, ...] = tuple(
+            m for m in self.modules() if m is not self and hasattr(m, "after_step")
+        )
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """Next-byte logits (B, T, V) for int64 byte values (B, T); T is at most the context."""
         if tokens_BT.shape[1] > self.config.context:
             raise ValueError(f"{tokens_BT.shape[1]} tokens are more than the context of {self.config.context}")
-        x_BTD = self.embedding(tokens_BT)
+        state = self._enter(self.embedding(tokens_BT), self.config)
         for layer in self.layers:
-            x_BTD = layer(x_BTD)
+            state = layer(state)
+        x_BTD = self._leave(state)
         if self.final_norm is not None:
             x_BTD = self.final_norm(x_BTD)
         return self.head(x_BTD)  # type: ignore[no-any-return]
@@ -80,6 +100,11 @@ class Transformer(nn.Module):
         """Mean cross-entropy, in nats, of bytes 1…S-1 given the bytes before each; a scalar."""
         logits_BTV = self(tokens_BS[:, :-1])
         return cross_entropy(logits_BTV.flatten(0, 1), tokens_BS[:, 1:].flatten())
+
+    def after_step(self) -> None:
+        """Let every module that has something to do after an optimizer step do it."""
+        for module in self._acting:
+            module.after_step()
 
     def sites(self) -> list[tuple[Site, nn.Module]]:
         """The measured places, in forward order, each with the module whose output leaves it.
@@ -98,3 +123,13 @@ class Transformer(nn.Module):
             sites.append((Site("final_norm", layer=None, kind="norm"), self.final_norm))
         sites.append((Site("head", layer=None, kind="head"), self.head))
         return sites
+
+    def readings(self) -> dict[str, dict[str, Tensor]]:
+        """What modules tell of themselves in their last training pass, by site: detached tensors by name."""
+        found: dict[str, dict[str, Tensor]] = {}
+        for site, place in self.sites():
+            for module in place.modules():
+                told = getattr(module, "readings", None)
+                if isinstance(told, dict) and told:
+                    found.setdefault(site.name, {}).update(told)
+        return found

@@ -55,3 +55,34 @@ class NoNorm(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         return x_BTD
+
+
+class DyT(nn.Module):
+    """γ ⊙ tanh(αx) + β, α one number, 0.5 at the start (Zhu et al. 2025, arXiv 2503.10622, eq. 1).
+
+    Elementwise, so no norm at all: it is not blind to scale, and its Jacobian αγ(1 − tanh²) does not fall as
+    1/RMS(x) but dies where α|x| ≫ 1.
+    """
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.tensor(0.5))
+        self.gamma = nn.Parameter(torch.ones(width))
+        self.beta = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.gamma * torch.tanh(self.alpha * x_BTD) + self.beta
+
+
+class Derf(nn.Module):
+    """γ ⊙ erf(αx + s) + β, α = 0.5 and s = 0 at the start (arXiv 2512.10938): as DyT, with another curve."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.tensor(0.5))
+        self.shift = nn.Parameter(torch.tensor(0.0))
+        self.gamma = nn.Parameter(torch.ones(width))
+        self.beta = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.gamma * torch.erf(self.alpha * x_BTD + self.shift) + self.beta

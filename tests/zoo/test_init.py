@@ -38,10 +38,11 @@ def test_every_matrix_has_the_std_of_its_formula(init, feedforward):
     for name, module in model(init, feedforward=feedforward).named_modules():
         if not isinstance(module, nn.Linear):
             continue
-        expected = EXPECTED[init](*module.weight.shape, name.endswith(".branch.out"))
+        writes = name.endswith((".branch.out", ".branch.shared.out"))
+        expected = EXPECTED[init](*module.weight.shape, writes)
         assert float(module.weight.detach().std()) == pytest.approx(expected, rel=0.03), name
         assert abs(float(module.weight.detach().mean())) < 0.05 * expected, name
-        assert not module.bias.any(), name
+        assert module.bias is None or not module.bias.any(), name
         matrices += 1
     assert matrices >= 3 * 4 + 1
 

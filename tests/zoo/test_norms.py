@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from gradtui.zoo.norms import LayerNorm, NoNorm, RMSNorm
+from gradtui.zoo.norms import Derf, DyT, LayerNorm, NoNorm, RMSNorm
 
 EPS = 1e-5
 WIDTH = 16
@@ -27,7 +27,7 @@ def torchs_own(ours: nn.Module) -> nn.Module:
     return theirs
 
 
-def random_norm(kind: type[LayerNorm] | type[RMSNorm], dtype: torch.dtype) -> nn.Module:
+def random_norm(kind: type[nn.Module], dtype: torch.dtype) -> nn.Module:
     norm = kind(WIDTH, EPS).to(dtype)
     for parameter in norm.parameters():
         nn.init.normal_(parameter)
@@ -134,3 +134,44 @@ def test_what_each_norm_cannot_see(scale, shift, seed):
         assert abs(float(x_D.detach() @ dx_D)) < 1e-11
     (dx_D,) = torch.autograd.grad(LayerNorm(WIDTH, EPS).double()(x_D), x_D, g_D)
     assert abs(float(dx_D.sum())) < 1e-11
+
+
+@pytest.mark.parametrize(("kind", "curve"), [(DyT, torch.tanh), (Derf, torch.erf)])
+def test_elementwise_norms_squash_each_number_by_itself(kind, curve):
+    norm = random_norm(kind, torch.float64)
+    x_BD = torch.randn(5, WIDTH, dtype=torch.float64)
+    shift = norm.shift if kind is Derf else 0
+    expected = norm.gamma * curve(norm.alpha * x_BD + shift) + norm.beta
+    torch.testing.assert_close(norm(x_BD), expected, rtol=1e-12, atol=1e-12)
+    J = jacobian(norm, x_BD[0])
+    torch.testing.assert_close(J, torch.diag(J.diagonal()))
+
+
+@pytest.mark.parametrize("kind", [DyT, Derf])
+def test_elementwise_norms_fail_all_that_a_norm_cannot_see(kind):
+    """Not blind to scale or shift, ⟨x, dx⟩ ≠ 0, Σdx ≠ 0; and gradients die where α|x| is large."""
+    norm = kind(WIDTH, EPS).double()
+    x_D = torch.randn(WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert (norm(2 * x_D) - norm(x_D)).abs().max() > 0.1
+    assert (norm(x_D + 1) - norm(x_D)).abs().max() > 0.1
+    (dx_D,) = torch.autograd.grad(norm(x_D), x_D, torch.ones(WIDTH, dtype=torch.float64))
+    assert abs(float(x_D.detach() @ dx_D)) > 0.01
+    assert abs(float(dx_D.sum())) > 0.01
+    far_D = (100 * torch.sign(x_D)).detach().requires_grad_()
+    norm(far_D).sum().backward()
+    assert far_D.grad is not None
+    assert far_D.grad.abs().max() < 1e-30
+    # A norm of the same vector passes on about 1/RMS of every gradient, however large the vector.
+    g_D = torch.randn(WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    (dx_D,) = torch.autograd.grad(RMSNorm(WIDTH, EPS).double()(far_D), far_D, g_D)
+    assert dx_D.norm() > 1e-3 * g_D.norm()
+
+
+def test_elementwise_norms_start_with_half_a_slope():
+    for kind in (DyT, Derf):
+        norm = kind(WIDTH, EPS)
+        assert norm.alpha.item() == 0.5
+        assert norm.alpha.ndim == 0
+        assert torch.equal(norm.gamma, torch.ones(WIDTH))
+        assert not norm.beta.any()
+    assert Derf(WIDTH, EPS).shift.item() == 0
