@@ -99,13 +99,13 @@ class Trainer:
         if training.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.clip)
             self._meter.read_clipped()
-        self._meter.before_step()
+        scalars = {"loss": loss, "lr": lr, **self._meter.before_step()}
         self._optimizer.step()
         self.model.after_step()
         self._meter.after_step()
         told = self._readings() if closely else {}
         tag = self.step_count, list(told)
-        arrived = self._wire.send(self._meter.take(), {"loss": loss, "lr": lr}, tag, list(told.values()))
+        arrived = self._wire.send(self._meter.take(), scalars, tag, list(told.values()))
         self.step_count += 1
         self._seconds = time.perf_counter() - began
         return self._record(arrived)
@@ -137,6 +137,7 @@ class Trainer:
         frames = []
         for parcel in arrived:
             arrival = parcel.open()
+            self._meter.mind(arrival.sums, arrival.scalars)
             (step, told), loss = arrival.tag, arrival.scalars["loss"]
             values = arrival.matrix(self._metrics)
             frame = Frame(step, time.time(), self._seconds, loss, arrival.scalars["lr"], values)

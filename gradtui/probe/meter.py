@@ -12,7 +12,7 @@ from torch.nn import Parameter
 
 from gradtui.probe.places import Place
 from gradtui.probe.streams import Streams, Tap
-from gradtui.probe.tally import GRAD, GRAD_CLIPPED, NEEDS, STREAM, STREAM_GRAD, STREAM_SUM, TRUNK, Tally
+from gradtui.probe.tally import GRAD, GRAD_CLIPPED, NEEDS, STREAM, STREAM_GRAD, STREAM_SUM, TRUNK, Sums, Tally
 from gradtui.probe.weights import Weights
 from gradtui.runs.schema import Site
 
@@ -48,14 +48,26 @@ class Meter:
         self.train(trainable)
         self._tally = self._empty()
         self._adopted: Tally | None = None
+        self._minded = False
+        self._spans: dict[int, list[tuple[int, int]]] = {}  # by optimizer, where its gradients are in the tally
 
     def _empty(self) -> Tally:
         return Tally(elements=[0] * len(self.sites), width=[1] * len(self.sites))
+
+    def follow(self, earlier: Meter) -> None:
+        """Go on where the meter of a model of the same sites has left off, in the middle of a step."""
+        self._adopted = earlier.streams.take()
+        self.streams.precise, self._minded = earlier.streams.precise, earlier._minded
 
     def train(self, trainable: frozenset[Parameter]) -> None:
         """Measure these parameters, and all that need a gradient now; called again where layers are unfrozen."""
         shares = [_share(self._places, self._owners, k, trainable) for k in range(len(self._owners))]
         self._weights = [Weights(share, len(self.sites), self._rows) for share in shares]
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where it measures."""
+        return self._places
 
     def attach(self) -> None:
         """Start listening to forward passes."""
@@ -71,15 +83,46 @@ class Meter:
 
     def read_gradients(self, optimizer: int = 0) -> None:
         """Take the gradients, before clipping."""
-        self._weights[optimizer].read_gradients(self._tally, GRAD)
+        self._read(optimizer, GRAD)
 
     def read_clipped(self, optimizer: int = 0) -> None:
         """Take the gradients once more, after clipping."""
-        self._weights[optimizer].read_gradients(self._tally, GRAD_CLIPPED)
+        self._read(optimizer, GRAD_CLIPPED)
 
-    def before_step(self, optimizer: int = 0, weights: Mapping[Parameter, Tensor] | None = None) -> None:
-        """Know the parameters as they are before the step, or as `weights` says that they were."""
-        self._weights[optimizer].before_step(weights)
+    def _read(self, optimizer: int, row: int) -> None:
+        begin = len(self._tally.values)
+        self._weights[optimizer].read_gradients(self._tally, row)
+        self._spans.setdefault(optimizer, []).append((begin, len(self._tally.values)))
+
+    def drop_gradients(self, optimizer: int) -> None:
+        """Its step was left out: what was read for it is not part of this step."""
+        gone = {k for begin, end in self._spans.pop(optimizer, []) for k in range(begin, end)}
+        tally = self._tally
+        tally.values = [value for k, value in enumerate(tally.values) if k not in gone]
+        tally.places = [place for k, place in enumerate(tally.places) if k not in gone]
+        self._spans.clear()
+
+    def before_step(
+        self, optimizer: int = 0, weights: Mapping[Parameter, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """Know the parameters as they are before the step, or as `weights` says that they were.
+
+        Returns what is to be sent along with the step, for `mind`.
+        """
+        drift = self._weights[optimizer].before_step(weights)
+        return {} if drift is None else {"drift": drift}
+
+    def mind(self, sums: Sums, scalars: Mapping[str, float]) -> None:
+        """Take a hint from a step that has arrived: where to sum more precisely, whom not to trust."""
+        strained = sums.strained()
+        drift = scalars.get("drift", 0.0)
+        if strained != self.streams.precise or drift > 0:
+            # Once strained, always precise: no site is to change back and forth.
+            known = self.streams.precise if self._minded else set()
+            self.streams.precise = known | strained
+            for weights in self._weights:
+                weights.mind(self.streams.precise, drift)
+        self._minded = True
 
     def after_step(self, optimizer: int = 0) -> None:
         """Measure the update."""
@@ -99,6 +142,7 @@ class Meter:
     def take_weights(self) -> Tally:
         """What this step has collected about parameters."""
         tally, self._tally = self._tally, self._empty()
+        self._spans.clear()
         return tally
 
     def take(self) -> Tally:

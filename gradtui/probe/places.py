@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 from torch.nn import Parameter
+from torch.nn.utils import parametrize
 
 from gradtui.probe.streams import Heard, Tap
 from gradtui.probe.weights import MEASURABLE
@@ -56,6 +57,30 @@ class Survey:
     chosen: tuple[Stack, ...] | None
     candidates: tuple[Stack, ...]
     taps: tuple[Tap, ...]
+
+
+def renewed(
+    model: nn.Module, places: Sequence[Place], names: Mapping[nn.Module, str]
+) -> tuple[tuple[Place, ...], list[str]]:
+    """The same sites in a model whose parts have been replaced since; `names` are those of its old modules.
+
+    Also the names of parameters that belong to none of the sites.
+    """
+    now = {_plain(name): module for name, module in model.named_modules()}
+    taken: set[Parameter] = set()
+    found = []
+    for place in places:
+        tap = place.tap
+        module = now.get(names.get(tap.module, place.site.name)) if tap is not None else None
+        if tap is None or module is None:
+            found.append(Place(place.site, (), None))
+            continue
+        mine = () if tap.of_input else module.parameters() if place.site.kind == "block" else _own(module)
+        parameters = tuple(p for p in mine if p not in taken and p.dtype in MEASURABLE)
+        taken.update(parameters)
+        found.append(Place(place.site, parameters, replace(tap, module=module)))
+    new = [_plain(name) for name, p in model.named_parameters() if p not in taken and p.dtype in MEASURABLE]
+    return tuple(found), new
 
 
 def described(sites: Iterable[tuple[Site, nn.Module]]) -> tuple[Place, ...]:
@@ -109,8 +134,12 @@ def settle(found: Survey, heard: Heard) -> tuple[Place, ...]:
         taken.update(mine)
         return tuple(mine)
 
-    # Tied weights belong to the first module that has them, in order of definition.
-    outside = {module: own(module.parameters(recurse=False)) for module in _outside(found.model, stacks)}
+    # Tied weights belong to the first module that has them and is called, in order of definition.
+    outside: dict[nn.Module, tuple[Parameter, ...]] = {}
+    for module in sorted(_outside(found.model, stacks), key=lambda m: bool(rank) and (m, False) not in rank):
+        owned = own(_own(module))
+        if owned or (module, False) in rank or not rank:
+            outside[module] = owned
     places: list[tuple[float, Place]] = []
     layer = stream = 0
     several = len(stacks) > 1
@@ -161,8 +190,14 @@ def _plain(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
-def _own(module: nn.Module) -> bool:
-    return next(module.parameters(recurse=False), None) is not None
+def _own(module: nn.Module) -> list[Parameter]:
+    """The parameters of a module itself, without those of its parts; with what they are parametrised by."""
+    if isinstance(module, (parametrize.ParametrizationList, nn.ParameterList, nn.ParameterDict)):
+        return []
+    parts = [m for m in module.children() if isinstance(m, (nn.ParameterList, nn.ParameterDict))]
+    if parametrize.is_parametrized(module):
+        parts.append(module.parametrizations)  # type: ignore[arg-type]
+    return [*module.parameters(recurse=False), *(p for part in parts for p in part.parameters())]
 
 
 def _outside(model: nn.Module, stacks: Sequence[Stack]) -> list[nn.Module]:
@@ -200,6 +235,9 @@ def _choose(found: Survey, heard: Heard) -> tuple[Stack, ...]:
                 alike.append(stack)
         elif known and all(before == after for before, after in known):
             links = sum((b, True) in heard.handed_on for b in stack.blocks[1:])
+            mine = {(b, True) for b in stack.blocks}
+            if any(heard.shared.get(key) in mine and key not in heard.handed_on for key in mine):
+                continue  # side by side: heads, experts
             (chains if 2 * links >= len(stack.blocks) - 1 else alike).append(stack)
     chosen: list[Stack] = []
 

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, ParamSpec, Self
@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, Self
 import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
@@ -35,17 +36,19 @@ from gradtui.probe.arguments import (
     whole_number,
 )
 from gradtui.probe.meter import Meter, rows_of
-from gradtui.probe.places import Layers, is_compiled, settle, skipped, survey, unwrapped
+from gradtui.probe.places import Layers, is_compiled, renewed, settle, skipped, survey, unwrapped
 from gradtui.probe.ranks import Ranks, meet, rank
 from gradtui.probe.recorder import Recorder, Tag
 from gradtui.probe.streams import Streams, by_signal
-from gradtui.probe.tally import Tally
+from gradtui.probe.tally import Sums, Tally
 from gradtui.probe.weights import MEASURABLE
 from gradtui.probe.wire import Wire
 from gradtui.runs.schema import CLIPPED, Event
 
 # If no forward pass was heard by then, none will be: the model is compiled as a whole, or called by other ways.
 PATIENCE_STEPS = 2
+# Whether parts of the model were replaced is looked at when the optimizer's groups change, and so often anyway.
+LOOK_EVERY = 16
 # So often a changed number of collected values is looked into; a model may change them at every step.
 LOOKS = 20
 
@@ -68,6 +71,7 @@ class _Round:
     read: set[int] = field(default_factory=set)
     clipped: set[int] = field(default_factory=set)
     stepped: set[int] = field(default_factory=set)
+    skipped: set[int] = field(default_factory=set)
     scalars: dict[str, Tensor | float] = field(default_factory=dict)
     weights: dict[Parameter, Tensor] | None = None  # from before, where the sites are known only afterwards
 
@@ -130,6 +134,8 @@ class Probe:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+        if any(is_lazy(p) for p in model.parameters()):
+            raise ValueError(f"{type(model).__name__} has lazy parameters: run a batch through it first")
         self._every = whole_number("every", every)
         self._keep = None if keep is None else whole_number("keep", keep)
         self._outer, self._model = model, unwrapped(model)
@@ -162,6 +168,9 @@ class Probe:
         self._blind: list[str] = []
         self._usual, self._looks = -1, 0
         self._mute, self._failure = False, ""
+        self._known: list[Parameter] = []
+        self._group_sizes: list[int] = []
+        self._folds = 0
         self._suspected: list[str] = []
         self._closed = self._attached = False
         self._pid = os.getpid()
@@ -259,6 +268,8 @@ class Probe:
         if not self._ready():
             return
         assert self._meter is not None
+        if self._is_changed():
+            self._renew(self._meter)
         if any(p.requires_grad for p in self._frozen):
             self._thaw(self._meter)
         optimizer = self._optimizers[position]
@@ -268,7 +279,7 @@ class Probe:
                 self._round.scalars[attribute] = value.clone()
         if not closure:  # with one, backward is yet to come
             self._read(position)
-        self._meter.before_step(position)
+        self._round.scalars.update(self._meter.before_step(position))
 
     def _after_step(self, position: int) -> None:
         if not self._mute:
@@ -295,7 +306,7 @@ class Probe:
             self._read(position)
             meter.after_step(position)
         self._round.stepped.add(position)
-        if len(self._round.stepped) == len(self._optimizers):
+        if len(self._round.stepped | self._round.skipped) == len(self._optimizers):
             self._finish(_rate(self._optimizers[0]))
 
     @_harmless
@@ -321,6 +332,49 @@ class Probe:
             self._read(0)
             self._meter.before_step()
         self._finish(None)
+
+    def _is_changed(self) -> bool:
+        """Whether parts of the model were replaced, or other parameters given to the optimizer."""
+        sizes = [len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups]
+        if sizes == self._group_sizes and self._step % LOOK_EVERY:
+            return False
+        known, self._known = self._known, list(self._model.parameters())
+        self._group_sizes = sizes
+        return len(known) != len(self._known) or any(a is not b for a, b in zip(known, self._known, strict=True))
+
+    def _renew(self, old: Meter) -> None:
+        """Parts of the model have been replaced: measure the new ones at the sites of the old."""
+        places, unknown = renewed(self._model, old.places, self._survey.names)
+        self._survey = replace(self._survey, names={m: name for name, m in self._model.named_modules()})
+        self._trainable |= {p for p in self._known if p.requires_grad}
+        self._frozen = [p for p in self._known if not p.requires_grad and p.dtype in MEASURABLE]
+        self._meter = meter = Meter(places, self._metrics, self._owners(), self._trainable)
+        meter.follow(old)
+        meter.streams.folded = self._idle
+        old.detach()
+        meter.attach()
+        if unknown:
+            names = ", ".join(unknown[:4]) + (f" and {len(unknown) - 4} more" if len(unknown) > 4 else "")
+            self._cannot_see(
+                f"{names} came to the model at step {self._step}, when its sites were known: not measured"
+            )
+
+    def _owners(self) -> list[frozenset[Parameter]]:
+        owners = [frozenset(p for g in o.param_groups for p in g["params"]) for o in self._optimizers]
+        return owners or [frozenset()]
+
+    def _mind(self, sums: Sums, scalars: Mapping[str, float]) -> None:
+        if self._meter is not None:
+            self._meter.mind(sums, scalars)
+
+    def _idle(self) -> None:
+        """Very much has been heard without a step."""
+        self._folds += 1
+        if self._folds == 2:
+            self._cannot_see(
+                f"gradients keep arriving, but this probe's optimizer has not stepped since step {self._step}: if "
+                "another one has taken over, give that one to a probe"
+            )
 
     def _thaw(self, meter: Meter) -> None:
         """Layers that were frozen are trained now."""
@@ -364,6 +418,7 @@ class Probe:
         self._losses = []
         self._round = _Round()
         self._step += 1
+        self._folds = 0
         if self._meter is not None:
             self._meter.streams.on = self._measuring
             if not self._measuring:
@@ -446,13 +501,21 @@ class Probe:
         inner = inner_optimizer(optimizer)
         if inner not in self._optimizers or "stream_scale" not in self._round.scalars:
             return
-        if self._optimizers.index(inner) not in self._round.stepped:
+        position, done = self._optimizers.index(inner), self._round
+        if position in done.stepped:
+            return
+        if self._recorder is not None:
+            text = "the gradients were not finite; the loss scale goes down"
+            self._recorder.event(Event(self._step, "skipped", text=text))
+        done.skipped.add(position)
+        if self._meter is not None:
+            self._meter.drop_gradients(position)
+        if len(done.skipped) == len(self._optimizers):
             self._round = _Round()
             self._losses = []
             (self._meter or self._streams).take()
-            if self._recorder is not None:
-                text = "the gradients were not finite; the loss scale goes down"
-                self._recorder.event(Event(self._step, "skipped", text=text))
+        elif len(done.stepped | done.skipped) == len(self._optimizers):
+            self._finish(_rate(self._optimizers[0]))
 
     # --- getting to know the model
 
@@ -466,19 +529,24 @@ class Probe:
             self._waited += 1
             return False
         places = settle(self._survey, heard.heard())
-        owners = [frozenset(p for g in o.param_groups for p in g["params"]) for o in self._optimizers]
-        meter = Meter(places, self._metrics, owners or [frozenset()], self._trainable)
+        meter = Meter(places, self._metrics, self._owners(), self._trainable)
         heard.detach()
         meter.adopt(heard)
         if self._attached:
             meter.attach()
+        meter.streams.folded = self._idle
         self._meter = meter
+        self._is_changed()  # from here on
         moving = {p for p in self._model.parameters() if p.requires_grad} | self._trainable
         frozen = [p.site.name for p in places if p.parameters and moving.isdisjoint(p.parameters)]
         facts = self._describe() | {"frozen": frozen, "skipped": skipped(self._model)} | self._facts
         try:
             if rank() == 0:
-                self._recorder = Recorder(self.path, meter.sites, self._metrics, facts, self._keep)
+                self._recorder = recorder = Recorder(
+                    self.path, meter.sites, self._metrics, facts, self._keep, weakref.WeakMethod(self._mind)
+                )
+                # Dropped without a word: the file must not say for ever that it is being written.
+                weakref.finalize(self, recorder.close, "done", "").atexit = False
         finally:  # the others have to be told, whatever happens here
             ready = rank() != 0 or self._recorder is not None
             self._ranks, alone = meet(self._model, self._outer, places, self._wire.device, ready=ready)

@@ -7,12 +7,13 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradtui.analysis.alarms import AlarmTracker
+from gradtui.probe.tally import Sums
 from gradtui.probe.wire import Unopened
 from gradtui.runs import RunError
 from gradtui.runs.schema import Event, Frame, Site
@@ -43,10 +44,17 @@ class Recorder:
     """One run file. All methods but `close` return at once; what goes wrong with the file is a warning, once."""
 
     def __init__(
-        self, path: Path, sites: Sequence[Site], metrics: Sequence[str], facts: Mapping[str, Any], keep: int | None
+        self,
+        path: Path,
+        sites: Sequence[Site],
+        metrics: Sequence[str],
+        facts: Mapping[str, Any],
+        keep: int | None,
+        mind: Callable[[], Callable[[Sums, Mapping[str, float]], None] | None],
     ) -> None:
         self.path = path
-        self._metrics = tuple(metrics)
+        # Weak: the thread must not keep the probe, and with it the model, alive.
+        self._metrics, self._mind = tuple(metrics), mind
         self._alarms = AlarmTracker(sites, metrics)
         self._writer = RunWriter(path, sites, facts, metrics=metrics, keep=keep, patience=PATIENCE)
         self._queue: deque[Unopened | Event | dict[str, Any]] = deque()
@@ -54,6 +62,7 @@ class Recorder:
         self._closing = False
         self._warned = False
         self._lost = 0
+        self._inode = 0
         self._flushed = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="gradtui recorder", daemon=True)
         self._thread.start()
@@ -75,6 +84,8 @@ class Recorder:
 
     def close(self, status: str, reason: str) -> None:
         """Record everything that waits and how the run ended; waits a few seconds for it at most."""
+        if self._closing:
+            return
         self._closing = True
         self._wake.set()
         self._thread.join(FAREWELL_SECONDS)
@@ -98,6 +109,7 @@ class Recorder:
             if time.monotonic() - self._flushed >= COMMIT_SECONDS:
                 self._flushed = time.monotonic()
                 self._writer.flush()
+                self._look_after()
         except RunError as error:  # the writer keeps what it could not write, and tries again
             self._warn(str(error))
         except Exception as error:
@@ -112,6 +124,9 @@ class Recorder:
             return
         arrival = item.open()
         tag, scalars = arrival.tag, arrival.scalars
+        mind = self._mind()
+        if mind is not None:
+            mind(arrival.sums, scalars)
         if scalars.get("found_inf", 0) > 0:
             self._writer.event(Event(tag.step, "skipped", text="the gradients were not finite"))
             return
@@ -125,6 +140,16 @@ class Recorder:
         for event in self._alarms.update(tag.step, loss, values):
             self._writer.event(event)
         self._writer.append(Frame(tag.step, tag.wall, tag.seconds, loss, scalars.get("lr"), values))
+
+    def _look_after(self) -> None:
+        """A file that somebody removes is still written to, and then gone."""
+        try:
+            there = self.path.stat().st_ino
+        except OSError:
+            there = 0
+        self._inode = self._inode or there
+        if there != self._inode:
+            self._warn(f"{self.path} was removed or replaced: what is measured from now on is lost")
 
     def _warn(self, sentence: str) -> None:
         if not self._warned:

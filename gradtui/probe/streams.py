@@ -20,9 +20,12 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from gradtui.probe.hooks import Removable, on_compiled_call, on_input, on_output
+from gradtui.probe.interpose import is_second_order
 from gradtui.probe.tally import STREAM, STREAM_GRAD, STREAM_SUM, TRUNK, Tally
 
 _norm = torch.linalg.vector_norm
+# More than this is added up before the step comes (very many micro-batches, or no step at all).
+MOST_VALUES = 10_000
 _OURS = -1  # torch numbers the hooks of others from 0
 _HALF = frozenset({torch.float16, torch.bfloat16})
 _in_transform = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda _tensor: False)
@@ -46,13 +49,14 @@ class Tap:
 class Heard:
     """What a forward pass has told, by `Tap.key`.
 
-    `shapes` (None: not heard), `order` of the first calls, and `handed_on`: inputs that were the very tensor which
-    another tap had just heard.
+    `shapes` (None: not heard), `order` of the first calls, `handed_on`: inputs that were the very tensor which
+    another tap had just heard, and `shared`: inputs that another tap, an input too, had been given before.
     """
 
     shapes: Mapping[tuple[nn.Module, bool], torch.Size | None]
     order: Sequence[tuple[nn.Module, bool]]
     handed_on: Mapping[tuple[nn.Module, bool], tuple[nn.Module, bool]]
+    shared: Mapping[tuple[nn.Module, bool], tuple[nn.Module, bool]]
 
 
 class Streams:
@@ -74,12 +78,17 @@ class Streams:
         self._sizes = [-1] * len(taps)
         self.order: list[int] = []  # taps in the order in which they were first heard
         self.handed_on: dict[int, int] = {}
+        self.shared: dict[int, int] = {}
+        self._inputs: dict[int, tuple[int, weakref.ref[Tensor]]] = {}  # by id: who was first given it
         self._last: tuple[int, weakref.ref[Tensor]] | None = None
         self.entered: Callable[[], None] = lambda: None  # told of the first forward passes, in their thread
         self.sites = list(sites) or list(range(len(taps)))
         self._count = len(taps) if count is None else count
         self._rows = rows
+        # Sites whose squares single precision may not hold; at first that is not known of any.
+        self.precise = set(range(self._count))
         self._hooks: list[Removable] = []
+        self.folded: Callable[[], None] = lambda: None  # told when very much was heard without a step
         # Outputs that need no gradient (frozen layers), by site: the last before the step is the training pass's.
         self._quiet: dict[int, tuple[list[Tensor], tuple[int, ...], int]] = {}
         self._given: dict[int, weakref.ref[Tensor]] = {}  # what input taps have been given in this step
@@ -145,7 +154,9 @@ class Streams:
         """What was heard up to now."""
         keys = [tap.key for tap in self.taps]
         handed_on = {keys[index]: keys[giver] for index, giver in self.handed_on.items()}
-        return Heard(dict(zip(keys, self.shapes, strict=True)), [keys[index] for index in self.order], handed_on)
+        shared = {keys[index]: keys[other] for index, other in self.shared.items()}
+        shapes = dict(zip(keys, self.shapes, strict=True))
+        return Heard(shapes, [keys[index] for index in self.order], handed_on, shared)
 
     def take(self) -> Tally:
         """Everything heard since the last call."""
@@ -192,8 +203,7 @@ class Streams:
                 elements = x.numel()
                 if elements != sizes[index]:
                     self._resize(index, tensor)
-                # Half precision cannot hold the square of 300.
-                wide = torch.float32 if x.dtype in _HALF else None
+                wide = self._width_for(site, x)
                 values = [_norm(x, dtype=wide)] if with_size else []
                 if with_sum:
                     values.append(_norm(x.sum(-1, dtype=wide) if x.ndim else x, dtype=wide))
@@ -217,22 +227,32 @@ class Streams:
                 self._give_up(index, error)
 
         def measure_gradient(values: list[Tensor], elements: int, grad: Tensor | None) -> None:
-            if grad is None:  # from an autograd function that has none to give
+            # None comes from an autograd function that has nothing to give.
+            if grad is None or is_second_order():
                 return
             try:
                 if with_grad:
                     grad = grad.detach() if grad.requires_grad else grad
-                    values = [*values, _norm(grad, dtype=torch.float32 if grad.dtype in _HALF else None)]
+                    values = [*values, _norm(grad, dtype=self._width_for(site, grad))]
                 tally = self.tally
                 tally.values += values
                 tally.places += places
                 tally.elements[site] += elements
+                if len(tally.values) > MOST_VALUES:
+                    tally.fold(self._count)
+                    self.folded()
             except Exception as error:
                 if by_signal(error):
                     raise
                 self._give_up(index, error)
 
         return listen
+
+    def _width_for(self, site: int, tensor: Tensor) -> torch.dtype | None:
+        """What to sum in: half precision cannot hold the square of 300, single not that of 1e-23."""
+        if site in self.precise and tensor.device.type != "mps":  # which knows no more than single
+            return torch.complex128 if tensor.is_complex() else torch.float64
+        return torch.float32 if tensor.dtype in _HALF else None
 
     def _places(self, site: int, size: bool, total: bool, grad: bool) -> tuple[int, ...]:
         wanted = ((STREAM, size), (STREAM_SUM, total), (STREAM_GRAD, grad))
@@ -246,8 +266,13 @@ class Streams:
     def _first_heard(self, index: int, tensor: Tensor) -> None:
         self.order.append(index)
         self.entered()
-        if self.taps[index].of_input and self._last is not None and self._last[1]() is tensor:
-            self.handed_on[index] = self._last[0]
+        if self.taps[index].of_input:
+            if self._last is not None and self._last[1]() is tensor:
+                self.handed_on[index] = self._last[0]
+            other, known = self._inputs.get(id(tensor), (index, None))
+            if known is not None and known() is tensor:
+                self.shared[index] = other
+            self._inputs[id(tensor)] = index, weakref.ref(tensor)
         self._last = index, weakref.ref(tensor)
 
     def _give_up(self, index: int, error: Exception) -> None:

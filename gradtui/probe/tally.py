@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -50,6 +51,20 @@ class Tally:
     width: list[int] = field(default_factory=list)
     combined: Tensor | None = None
 
+    def fold(self, sites: int) -> None:
+        """Add up what there is, on the device, to one value per row and site."""
+        if not self.values:
+            return
+        with torch.no_grad():
+            wide = torch.float32 if self.values[0].device.type == "mps" else torch.float64
+            values = torch.stack([value.to(wide) for value in self.values])
+            index = torch.tensor(self.places, device=values.device)
+            total = torch.zeros(ROWS * sites, dtype=values.dtype, device=values.device)
+            total.index_add_(0, index, values.square())
+            there = sorted(set(self.places))
+            self.values = list(total[there].sqrt().unbind())
+            self.places = there
+
 
 @dataclass(frozen=True, slots=True)
 class Sums:
@@ -58,6 +73,12 @@ class Sums:
     squares: NDArray[np.float64]
     there: NDArray[np.bool_]
     elements: NDArray[np.float64]
+
+    def strained(self) -> set[int]:
+        """Sites with a gradient or activation whose square single precision may not have held."""
+        rows = [GRAD, STREAM, STREAM_GRAD]
+        square, there = self.squares[rows], self.there[rows]
+        return set(np.flatnonzero((there & ((square < 1e-34) | np.isinf(square))).any(axis=0)).tolist())
 
     def unscaled(self, scalars: Mapping[str, float]) -> Sums:
         """Without the loss scale of mixed precision, where `scalars` says that it is still in them."""

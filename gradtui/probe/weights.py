@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -32,6 +32,7 @@ class _Site:
 
     def __init__(self, index: int, parameters: Sequence[Parameter], scratch: dict[Any, Tensor]) -> None:
         self.index = index
+        self.precise = True  # until it is known that single precision can hold the squares of its gradients
         self.parameters = list(parameters)
         self.count = len(self.parameters)
         size = sum(p.numel() for p in parameters)
@@ -56,6 +57,8 @@ class _Site:
     def gradients(self) -> list[Tensor]:
         """Norms that make up the gradient of the site; none if no parameter has one."""
         grads = [grad for p in self.parameters if (grad := p.grad) is not None]
+        if self.precise and self.kind[1].type != "mps":
+            return [_norm(local(grad), dtype=torch.promote_types(grad.dtype, torch.float64)) for grad in grads]
         if self.flat and len(grads) == self.count:
             try:
                 torch._foreach_copy_(self.views, grads)
@@ -80,6 +83,13 @@ class _Site:
             torch._foreach_copy_(self.before, kept)
         else:
             self.before = [tensor.clone() for tensor in kept]
+
+    def drift(self) -> Tensor | None:
+        """How far the weights are from those remembered."""
+        if not self.before or not self.flat:
+            return None
+        self.weights()
+        return _norm_of(self.vector.sub_(self.before[0]))
 
     def moved(self) -> tuple[list[Tensor], list[Tensor]]:
         """Norms of the weights that were remembered, and of how far they have moved; remembers the new ones."""
@@ -114,14 +124,21 @@ class Weights:
         for site in self._sites:
             site.lay_out()
         self._parameters = [p for site in self._sites for p in site.parameters]
-        # Other memory comes to all of a site at once.
-        self._firsts = [site.parameters[0] for site in self._sites if site.flat]
+        self._plain = [p for p in self._parameters if type(p) in _PLAIN]
+        self.restless = False  # somebody writes to the weights between steps, unseen: remember them every time
+        self._turn = 0
         self._known: tuple[list[int], list[int]] | None = None
 
     @property
     def parameters(self) -> list[Parameter]:
         """All parameters, site by site."""
         return self._parameters
+
+    def mind(self, precise: Collection[int], drift: float) -> None:
+        """Take a hint from what has arrived: the sites to sum more precisely, and whether weights have drifted."""
+        for site in self._sites:
+            site.precise = site.index in precise
+        self.restless = self.restless or drift > 0
 
     def read_gradients(self, tally: Tally, row: int = GRAD) -> None:
         """Take the gradients as they are now into `row`."""
@@ -134,14 +151,23 @@ class Weights:
                 values += norms
                 places += [base + site.index] * len(norms)
 
-    def before_step(self, weights: Mapping[Parameter, Tensor] | None = None) -> None:
-        """Know the parameters as they are before the step, or as `weights` says that they were."""
-        if DELTA not in self._rows or (weights is None and self._state() == self._known):
-            return
+    def before_step(self, weights: Mapping[Parameter, Tensor] | None = None) -> Tensor | None:
+        """Know the parameters as they are before the step, or as `weights` says that they were.
+
+        Where nobody seems to have changed them since the last step, one site is looked at, each in its turn:
+        returns how far its weights are from those remembered. Writing to `parameter.data` leaves no other trace.
+        """
+        if DELTA not in self._rows or not self._sites:
+            return None
+        if weights is None and not self.restless and self._state() == self._known:
+            self._turn = (self._turn + 1) % len(self._sites)
+            with without_graph():
+                return self._sites[self._turn].drift()
         # Somebody else has changed the weights since the last measured step, or this is the first.
         with without_graph():
             for site in self._sites:
                 site.remember([weights[p] for p in site.parameters] if weights else ())
+        return None
 
     def after_step(self, tally: Tally) -> None:
         """Take the weights from before the step, and how far it moved them."""
@@ -158,7 +184,7 @@ class Weights:
 
     def _state(self) -> tuple[list[int], list[int]]:
         """Changes whenever somebody changes a parameter, in place or by giving it other memory."""
-        return list(map(_VERSION, self._parameters)), list(map(Tensor.data_ptr, self._firsts))
+        return list(map(_VERSION, self._parameters)), list(map(Tensor.data_ptr, self._plain))
 
 
 class without_graph:  # noqa: N801

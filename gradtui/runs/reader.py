@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import quote
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -88,6 +90,24 @@ class Block:
     values: Floats
 
 
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _understood(method: Callable[P, T]) -> Callable[P, T]:
+    """What a damaged file holds where numbers and texts should be is the file's trouble, said in one sentence."""
+
+    @wraps(method)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except (TypeError, ValueError, OverflowError, LookupError) as error:  # msgspec's, too, is a ValueError
+            path = args[0].path  # type: ignore[attr-defined]
+            raise RunError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+    return guarded
+
+
 class RunReader:
     """Reads `path`; raises RunError, in one sentence, if it is not a run file this version understands."""
 
@@ -106,19 +126,22 @@ class RunReader:
             raise
 
     @cached_property
+    @_understood
     def sites(self) -> tuple[Site, ...]:
         """The measured sites, in forward order."""
         stack = "stack" if self._query("PRAGMA user_version")[0][0] >= 2 else "''"
         rows = self._query(f"SELECT name, layer, kind, stream, {stack} FROM sites ORDER BY id")
-        return tuple(Site(*row) for row in rows)
+        return tuple(msgspec.convert(dict(zip(Site.__struct_fields__, row, strict=True)), Site) for row in rows)
 
     @cached_property
+    @_understood
     def stream_sites(self) -> tuple[int, ...]:
         """Index of the site that each stream point x_0 … x_L leaves."""
         points = [(s.stream, index) for index, s in enumerate(self.sites) if s.stream is not None]
         return tuple(index for _, index in sorted(points))
 
     @cached_property
+    @_understood
     def metrics(self) -> tuple[str, ...]:
         """The metrics of this file, in the order of its frames."""
         metrics = self.facts.get("metrics")
@@ -131,6 +154,7 @@ class RunReader:
         """Run facts as of the last `refresh`."""
         return self._facts
 
+    @_understood
     def refresh(self) -> bool:
         """Look for news; True if the file changed since the last call."""
         version = self._query("PRAGMA data_version")[0][0]
@@ -176,6 +200,7 @@ class RunReader:
         except (TypeError, ValueError) as error:
             raise RunError(f"{self.path} is damaged: it does not say which steps it has kept") from error
 
+    @_understood
     def frame(self, step: int) -> Snapshot | None:
         """The frame at `step`, or None if there is none (any more)."""
         query = "SELECT step, wall, seconds, loss, lr, flags, data FROM frames WHERE step = ?"
@@ -189,6 +214,7 @@ class RunReader:
         frame = Frame(step, wall, seconds, np.nan if flags & FLAG_LOSS_NAN else loss, lr, raw)
         return Snapshot(frame, _without_absent(raw), ~np.isfinite(raw))
 
+    @_understood
     def nearest_step(self, step: int) -> int:
         """The last step at or before `step` that has a frame, else the first one."""
         found = self._query("SELECT max(step) FROM frames WHERE step <= ?", step)[0][0]
@@ -211,6 +237,7 @@ class RunReader:
         names = ("steps", "low", "mean", "high", "nonfinite")
         return Window(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
+    @_understood
     def _frame_rows(self, row: int, start: int, stop: int) -> Window:
         sites = len(self.sites)
         query = "SELECT step, substr(data, ?, ?) FROM frames WHERE step >= ? AND step < ? ORDER BY step"
@@ -220,6 +247,7 @@ class RunReader:
         values = np.where(finite & (raw != ABSENT), raw, np.float32(np.nan))
         return Window(_steps(rows, 1), values, values, values, ~finite)
 
+    @_understood
     def _bucket_rows(self, row: int, level: int, start: int, stop: int) -> Window:
         sites, factor = len(self.sites), PYRAMID_FACTOR**level
         query = (
@@ -236,6 +264,7 @@ class RunReader:
         nonfinite = np.frombuffer(flags, np.uint8).reshape(-1, sites) > 0
         return Window(_steps(rows, factor), low, mean, high, nonfinite)
 
+    @_understood
     def loss_window(self, start: int, stop: int, columns: int) -> LossWindow:
         """Loss and learning rate at steps start ≤ s < stop, as `window` does for metrics."""
         rows: list[Any] = []
@@ -278,17 +307,23 @@ class RunReader:
         )
         while found := self._query(query, start, stop, limit):
             start = found[-1][0] + 1
-            steps = _steps(found, 1)
-            loss = np.array([row[1] for row in found], np.float64)
-            bad = np.array([row[3] & FLAG_LOSS_NAN for row in found], np.bool_)
-            lr = np.array([row[2] for row in found], np.float64)
-            values = self._floats([b"".join(row[4:]) for row in found], sites * len(rows))
-            yield Block(steps, loss, ~np.isnan(loss) | bad, lr, values.reshape(-1, len(rows), sites))
+            yield self._block(found, len(rows))
 
+    @_understood
+    def _block(self, found: list[Any], metrics: int) -> Block:
+        sites = len(self.sites)
+        loss = np.array([row[1] for row in found], np.float64)
+        bad = np.array([row[3] & FLAG_LOSS_NAN for row in found], np.bool_)
+        lr = np.array([row[2] for row in found], np.float64)
+        values = self._floats([b"".join(row[4:]) for row in found], sites * metrics)
+        return Block(_steps(found, 1), loss, ~np.isnan(loss) | bad, lr, values.reshape(-1, metrics, sites))
+
+    @_understood
     def steps(self) -> NDArray[np.int64]:
         """The steps that have a frame, to which `metric` and `losses` belong."""
         return _steps(self._query("SELECT step FROM frames ORDER BY step"), 1)
 
+    @_understood
     def columns(self, stop: int = 1 << 62) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Step, loss (NaN also where none was given) and learning rate of every frame before step `stop`."""
         rows = self._query("SELECT step, loss, lr FROM frames WHERE step < ? ORDER BY step", stop)
@@ -302,6 +337,7 @@ class RunReader:
         rows = self._query("SELECT substr(data, ?, ?) FROM frames ORDER BY step", offset, 4 * sites)
         return _without_absent(self._floats([row[0] for row in rows], sites))
 
+    @_understood
     def losses(self) -> NDArray[np.float64]:
         """The loss of every frame in nats, [steps]; NaN also where none was given."""
         return np.array([row[0] for row in self._query("SELECT loss FROM frames ORDER BY step")], np.float64)
@@ -311,6 +347,7 @@ class RunReader:
         """What some sites tell of themselves, beside the metrics."""
         return tuple(self._layouts())
 
+    @_understood
     def readings(self, name: str, step: int) -> tuple[int, dict[int, Floats]] | None:
         """The last readings called `name` at or before `step`: their step, and a vector by site's index."""
         layout = self._layouts().get(name)
@@ -333,11 +370,13 @@ class RunReader:
             return {}
         return {str(name): [(int(site), int(length)) for site, length in layout] for name, layout in found.items()}
 
+    @_understood
     def events(self) -> list[Event]:
         """All events, oldest first."""
         rows = self._query("SELECT step, kind, site, value, text FROM events ORDER BY id")
         return [Event(*row) for row in rows]
 
+    @_understood
     def seconds_per_step(self, last: int = 20) -> float:
         """Median duration of the last steps, in seconds; NaN before the first."""
         rows = self._query("SELECT seconds FROM frames ORDER BY step DESC LIMIT ?", last)
@@ -361,7 +400,7 @@ class RunReader:
     def _query(self, sql: str, *parameters: object) -> list[Any]:
         try:
             return self._db.execute(sql, parameters).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise RunError(f"{self.path} cannot be read: {error}") from error
 
 
@@ -376,14 +415,14 @@ def _connect(path: Path) -> sqlite3.Connection:
         magic = readable.read(16)
     if magic != b"SQLite format 3\0":
         raise RunError(f"{path} is not a gradtui run file (or was cut off at its very beginning)")
-    problem: sqlite3.Error | None = None
+    problem: Exception | None = None
     # A writable connection lets SQLite tidy the log away when the last one closes; a read-only directory
     # allows only the later ways.
     for mode in ("mode=rw", "mode=ro", "immutable=1"):
         db = None
         try:
             db = sqlite3.connect(
-                f"file:{quote(str(path.absolute()))}?{mode}",
+                f"file:{quote(os.fsencode(path.absolute()))}?{mode}",
                 uri=True,
                 isolation_level=None,
                 timeout=2,
@@ -395,7 +434,7 @@ def _connect(path: Path) -> sqlite3.Connection:
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if application == APPLICATION_ID and version <= SCHEMA_VERSION:
                 db.execute("SELECT count(*) FROM facts, sites").fetchone()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             problem = error
             if db is not None:
                 db.close()

@@ -375,7 +375,7 @@ def _frame_row(frame: Frame) -> tuple[Any, ...]:
 def mark_ended(path: Path, status: str, reason: str) -> None:
     """Note how a run ended whose writer can no longer say so; raises RunError."""
     try:
-        db = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=rw", uri=True, isolation_level=None)
+        db = sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?mode=rw", uri=True, isolation_level=None)
         with contextlib.closing(db):
             _write_facts(db, {"status": status, "reason": reason, "ended": time.time()})
     except sqlite3.Error as error:

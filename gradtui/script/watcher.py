@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
@@ -141,6 +142,8 @@ class Watcher:
     def _on_forward(self, module: nn.Module) -> None:
         if id(module) in self._strangers:
             return
+        if any(is_lazy(p) for p in module.parameters()):
+            return  # it will know its parameters after this pass
         inside = identities(module.parameters())
         newest = [known for known in reversed(self._known.values()) if self._is_open(known)]
         for known in newest:
