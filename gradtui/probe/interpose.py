@@ -6,7 +6,6 @@ they did. Scripts may have imported the clipping functions long before, so what 
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,7 +16,6 @@ from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.utils import clip_grad
 
-_MAKE_GRADS = "_make_grads"
 _GROUPING = "_group_tensors_by_device_and_dtype"
 
 
@@ -83,7 +81,6 @@ def _install() -> None:
         _originals[_GROUPING] = group
         _originals["grouping"] = grouping
         setattr(clip_grad, _GROUPING, grouping)
-    _listen_to_backward()
     step = GradScaler.step
 
     def scaler_step(self: GradScaler, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
@@ -99,48 +96,10 @@ def _install() -> None:
     GradScaler.step = scaler_step  # type: ignore[method-assign]
 
 
-def is_second_order() -> bool:
-    """Whether the backward pass that runs now was asked for by `torch.autograd.grad(…, create_graph=True)`.
-
-    Such a gradient becomes a part of a loss (a gradient penalty, a force); it is none that trains the model.
-    """
-    global _task, _task_is_second_order
-    task = torch._C._current_graph_task_id()
-    if task != _task:
-        _task, _task_is_second_order = task, _asked_for_second_order
-    return _task_is_second_order
-
-
-_task, _task_is_second_order, _asked_for_second_order = -1, False, False
-
-
-def _listen_to_backward() -> None:
-    """Each backward pass begins with one function, which tells by its caller what is asked for."""
-    make = getattr(torch.autograd, _MAKE_GRADS, None)
-    if make is None:
-        return
-
-    def make_grads(*args: Any, **kwargs: Any) -> Any:
-        global _asked_for_second_order
-        frame, name = sys._getframe(1), ""
-        for _ in range(4):  # others may have wrapped it, too
-            name = frame.f_code.co_name
-            if name in ("backward", "grad") or frame.f_back is None:
-                break
-            frame = frame.f_back
-        _asked_for_second_order = name == "grad" and bool(frame.f_locals.get("create_graph", False))
-        return make(*args, **kwargs)
-
-    _originals[_MAKE_GRADS], _originals["make_grads"] = make, make_grads
-    setattr(torch.autograd, _MAKE_GRADS, make_grads)
-
-
 def _uninstall() -> None:
     # What somebody else has wrapped in the meantime stays: taking ours out from under it would take theirs too.
     if getattr(clip_grad, _GROUPING, None) is _originals.get("grouping"):
         setattr(clip_grad, _GROUPING, _originals[_GROUPING])
     if GradScaler.step is _originals["scaler_step"]:
         GradScaler.step = _originals["step"]  # type: ignore[method-assign]
-    if getattr(torch.autograd, _MAKE_GRADS, None) is _originals.get("make_grads", _originals):
-        setattr(torch.autograd, _MAKE_GRADS, _originals[_MAKE_GRADS])
     _originals.clear()

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -20,12 +23,12 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from gradtui.probe.hooks import Removable, on_compiled_call, on_input, on_output
-from gradtui.probe.interpose import is_second_order
 from gradtui.probe.tally import STREAM, STREAM_GRAD, STREAM_SUM, TRUNK, Tally
 
 _norm = torch.linalg.vector_norm
 # More than this is added up before the step comes (very many micro-batches, or no step at all).
 MOST_VALUES = 10_000
+_AUTOGRAD = Path(torch.autograd.__file__).parent
 _OURS = -1  # torch numbers the hooks of others from 0
 _HALF = frozenset({torch.float16, torch.bfloat16})
 _in_transform = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda _tensor: False)
@@ -228,7 +231,7 @@ class Streams:
 
         def measure_gradient(values: list[Tensor], elements: int, grad: Tensor | None) -> None:
             # None comes from an autograd function that has nothing to give.
-            if grad is None or is_second_order():
+            if grad is None or (torch.is_grad_enabled() and is_second_order()):
                 return
             try:
                 if with_grad:
@@ -311,6 +314,20 @@ def _input(listen: Callable[[Any], None]) -> Callable[..., None]:
             listen((args, kwargs))
 
     return before
+
+
+def is_second_order() -> bool:
+    """Whether `torch.autograd.grad` has asked for the backward pass that runs now, keeping its graph.
+
+    Such a gradient becomes a part of a loss (a gradient penalty, a force); it is none that trains the model.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in ("grad", "backward") and Path(code.co_filename).parent == _AUTOGRAD:
+            return code.co_name == "grad"
+        frame = frame.f_back
+    return False  # a GPU's gradients come in a thread of their own
 
 
 def by_signal(error: BaseException) -> bool:
