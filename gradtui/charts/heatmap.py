@@ -247,6 +247,9 @@ def _data(heat: HeatMap) -> tuple[Floats, Flags, Floats]:
     if values.ndim != 2:
         values = values.reshape(1, -1) if values.ndim == 1 and values.size else np.empty((0, 0))
     bad = ~np.isfinite(values)
+    if heat.absent is not None and (mask := np.asarray(heat.absent, dtype=bool)).shape == bad.shape:
+        bad = bad & ~mask
+        values = np.where(mask, np.nan, values)
     if heat.nonfinite is not None and (mask := np.asarray(heat.nonfinite, dtype=bool)).shape == bad.shape:
         bad = bad | mask
     count = values.shape[1]

@@ -108,7 +108,8 @@ def render_chart(chart: Chart, width: int, height: int) -> Lines:
     width, height = max(0, width), max(0, height)
     if width < MIN_WIDTH or height < MIN_HEIGHT:
         return sentence(chart.too_small, width, height)
-    top = 1 if len(chart.series) > 1 and height >= LEGEND_FROM_HEIGHT else 0
+    named = tuple(series for series in chart.series if series.named)
+    top = 1 if len(named) > 1 and height >= LEGEND_FROM_HEIGHT else 0
     rows = height - top - 2
     view = window(chart, rows)
     if view is None:
@@ -123,7 +124,7 @@ def render_chart(chart: Chart, width: int, height: int) -> Lines:
     draw_axes(grid, top, left, rows, columns, y_labels, ticks)
     place_labels(grid, height - 1, labels, chart.x_name, left)
     if top:
-        _legend(grid, chart.series, left + 1)
+        _legend(grid, named, left + 1)
     _boundaries(grid, chart, view, (top, left + 1, rows, columns))
 
     if cursor is not None:

@@ -42,6 +42,7 @@ class Series:
     mark: one cell wide; tells curves apart without colour.
     dim: draw it in the background (a pinned run beside the focused one).
     breaks: x positions, sorted, across which the line is not drawn (from one stack of layers to the next).
+    named: whether the legend lists it.
     """
 
     label: str
@@ -53,6 +54,7 @@ class Series:
     low: Array | None = None
     high: Array | None = None
     breaks: tuple[float, ...] = ()
+    named: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +91,7 @@ class HeatMap:
     x: [columns], sorted: the step of each column (of a bucket: its first step); None counts from 0.
     nonfinite: [layers, columns]: buckets that hold a non-finite value although their mean is finite. Values
       that are themselves non-finite need no mask. Whatever the size, such a cell stays visible.
+    absent: [layers, columns]: where there is no value at all, which is no trouble; such a cell stays empty.
     log: colour by log10; zero and below take the lowest colour. limits: values at the ends of the scale.
     x_limits: first and last step of the axis; a run that is still going fills its share of it.
     row_labels: a name per row; None numbers them from 0. cursor: a step.
@@ -99,6 +102,7 @@ class HeatMap:
     values: Array
     x: Array | None = None
     nonfinite: Array | None = None
+    absent: Array | None = None
     log: bool = True
     limits: tuple[float, float] | None = None
     x_limits: tuple[float, float] | None = None

@@ -42,6 +42,8 @@ class Action:
 
 ACTIONS: dict[str, Action] = {
     "preset": Action(tuple("123456789"), "preset", "预设", "1-9", footer=1),
+    "list": Action(("escape",), "close, or to the list", "关闭，或到列表", "esc"),
+    "filter": Action(("slash",), "filter", "筛选", "/", footer=3),
     "pin": Action(("p",), "pin", "固定", footer=2),
     "square": Action(("g",), "2×2: LN/RMS × Post/Pre", "2×2：LN/RMS × Post/Pre"),
     "metric": Action(("m",), "metric", "指标", footer=2),
@@ -61,13 +63,12 @@ ACTIONS: dict[str, Action] = {
     "live": Action(("0",), "live", "实时", footer=3),
     "next_pane": Action(("tab",), "pane", "窗格", footer=2, does="turn_pane(1)"),
     "previous_pane": Action(("shift+tab",), "previous pane", "上一窗格", does="turn_pane(-1)"),
+    "claims": Action(("c",), "claims about this preset", "关于此预设的论断"),
     "sites": Action(("w",), "sites", "测点", footer=3),
     "open": Action(("o",), "open runs", "打开运行", footer=3),
     "type": Action(("i",), "type to the script", "向脚本输入", where="script", footer=2),
     "interrupt": Action(("I",), "send ctrl+c to the script", "向脚本发送 ctrl+c", where="script"),
     "zoom": Action(("z",), "one pane only, or all", "放大窗格"),
-    "list": Action(("escape",), "close, or back to the list", "关闭，或回到列表", "esc"),
-    "filter": Action(("slash",), "filter", "筛选", "/"),
     "quiz": Action(("t",), "test yourself", "自测", footer=1),
     "language": Action(("L",), "中文", "English", footer=2),
     "save": Action(("s",), "save the screen as SVG", "保存屏幕为 SVG"),

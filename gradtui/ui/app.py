@@ -282,7 +282,10 @@ class GradtuiApp(App[int]):
             call = "app.quit" if name == "quit" else action.call(name)
             yield SystemCommand(action.describe(language), action.key, partial(screen.run_action, call))
         select = self._lab_screen.select
-        for number, (lane_id, lane) in enumerate(self.lab.lanes.items(), start=1):
-            what = f"{ACTIONS['preset'].describe(language)} {number}"
+        digits = self.lab.digits
+        for lane_id, lane in self.lab.lanes.items():
+            what = f"{ACTIONS['preset'].describe(language)} {digits.get(lane_id, '')}".rstrip()
+            if lane.group and lane_id not in digits:
+                what = f"{what} · {self.words(f'group.{lane.group}')}"
             # The palette reads its titles as markup; a preset's title is nobody's markup.
             yield SystemCommand(lane.name(language).replace("[", r"\["), what, partial(select, lane_id))

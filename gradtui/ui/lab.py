@@ -26,6 +26,8 @@ COLORS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#8c
 MARKS = ("●", "▲", "■", "◆", "▼", "★", "○", "△", "□", "◇", "▽")
 
 MORE_STEPS = 100
+DIGITS = 9
+LESSON = "lesson"  # the group whose presets have digits
 REORDER_SECONDS = 2.0
 
 
@@ -154,6 +156,14 @@ class Lab:
         """The lanes on the charts: the focused one, then the pinned."""
         names = [self.focus, *(name for name in self.pins if name != self.focus)]
         return [self.lanes[name] for name in names if name in self.lanes]
+
+    @property
+    def digits(self) -> dict[str, int]:
+        """The lanes that a digit chooses: the lesson's first nine presets, or runs where only runs are watched."""
+        names = [name for name, lane in self.lanes.items() if lane.group == LESSON]
+        if self.engine is None:
+            names = list(self.lanes)
+        return {name: number for number, name in enumerate(names[:DIGITS], start=1)}
 
     def select(self, name: str) -> None:
         """Focus a lane and start it if it was never started."""

@@ -18,7 +18,8 @@ from gradtui.engine.protocol import LaneState
 from gradtui.presets import Preset
 from gradtui.runs import RunError
 from gradtui.runs.reader import LossWindow, RunReader, Snapshot
-from gradtui.runs.schema import CLIPPED, PYRAMID_FACTOR, STREAM_METRICS, Event, Flags, Site
+from gradtui.runs.schema import CLIPPED, PYRAMID_FACTOR, STREAM_METRICS, TRUNK_SHARE, Event, Flags, Floats, Site
+from gradtui.ui.measures import GAIN, GRADIENT, MEASURES
 
 State = LaneState | str
 
@@ -26,6 +27,11 @@ LOSS_STEPS = 10  # a batch is small and its loss noisy: what is shown is the mea
 SPARK_ROWS = 8  # at least so many rows of loss for the list's sparkline
 WEIGHTS = "weight_norm"
 SKIPPED = "skipped"  # the kind of event that an optimizer step makes which a GradScaler left out
+# Measured at some steps only; at the others no site has a value, and what was measured last counts.
+SPARSE = frozenset({TRUNK_SHARE})
+LOOK_BACK = (16, 256, 4096)  # so many steps, then more, are looked through for it
+HALVES = {"mixer": 0.0, "feedforward": 0.5}  # where in its layer a sublayer lies
+TOLD_COLUMNS = 64  # readings are looked up at so many steps of a long run
 
 
 T = TypeVar("T")
@@ -47,10 +53,14 @@ def _unless_unreadable(method: Callable[..., T]) -> Callable[..., T | None]:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One metric over depth at one step: x is the layer (or stream point), y NaN where it is not finite."""
+    """One metric over depth at one step: x is the layer (or stream point), y NaN where it is not finite.
+
+    `step` is the step at which it was measured.
+    """
 
     x: np.ndarray
     y: np.ndarray
+    step: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,16 @@ class Field:
     steps: np.ndarray
     values: np.ndarray
     nonfinite: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What some sites have told of themselves at a step: where each lies (its layer, or half a layer on), and a
+    vector for each."""
+
+    step: int
+    x: tuple[float, ...]
+    vectors: tuple[Floats, ...]
 
 
 @dataclass(slots=True)
@@ -108,6 +128,11 @@ class LaneView:
         return self.title_zh if language == "zh" and self.title_zh else self.title
 
     @property
+    def group(self) -> str:
+        """What its preset is listed under; nothing for a run that is only looked at."""
+        return self.preset.group if self.preset is not None and not self.recorded else ""
+
+    @property
     def last_step(self) -> int:
         """The last recorded step, -1 before the first."""
         return self.reader.last_step if self.reader else -1
@@ -142,8 +167,21 @@ class LaneView:
         return sentences(self.facts.get("blind"))
 
     def has(self, metric: str) -> bool:
-        """Whether the run measures `metric`; a run that has not begun may."""
-        return self.reader is None or metric in self.reader.metrics
+        """Whether the run has `metric`, a metric of its file or a measure made of them or of readings.
+
+        A run that has not begun may have any metric; what modules tell is known when they have told it.
+        """
+        measure = MEASURES.get(metric)
+        if measure is None:
+            return self.reader is None or metric in self.reader.metrics
+        if self.reader is None:
+            return not measure.told
+        there = self._readings() if measure.told else self.reader.metrics
+        return measure.needs[0] in (there or ())
+
+    @_unless_unreadable
+    def _readings(self) -> tuple[str, ...]:
+        return self.reader.reading_names if self.reader is not None else ()
 
     @property
     def in_trouble(self) -> bool:
@@ -227,17 +265,58 @@ class LaneView:
 
     @_unless_unreadable
     def curve(self, metric: str, cursor: int | None) -> Curve | None:
-        """`metric` over depth at `cursor`, or now."""
+        """`metric` over depth at `cursor`, or now; of one that is measured at some steps only, the last one."""
+        if metric == GAIN:
+            return self._gain(cursor)
         snapshot = self.snapshot(cursor)
         if snapshot is None or self.reader is None or metric not in self.reader.metrics:
             return None
+        if metric in SPARSE:
+            return self._last_measured(self.reader, metric, snapshot.frame.step)
         row = self.reader.metrics.index(metric)
         weights = snapshot.values[[self.reader.metrics.index(WEIGHTS)]] if WEIGHTS in self.reader.metrics else None
         values, bad = combine(
             self.depth(metric), metric, snapshot.values[[row]], weights, snapshot.nonfinite[[row]]
         )
         there = ~np.isnan(values[0]) | bad[0]
-        return Curve(np.flatnonzero(there).astype(float), np.where(bad[0], np.nan, values[0])[there])
+        return Curve(self.places(metric)[there], np.where(bad[0], np.nan, values[0])[there], snapshot.frame.step)
+
+    def _gain(self, cursor: int | None) -> Curve | None:
+        """‖∂L/∂x_l‖ / ‖∂L/∂x_{l+1}‖ over l: what layer l makes of the gradient that enters it from above."""
+        curve = self.curve(GRADIENT, cursor)
+        if curve is None:
+            return None
+        starts = self.starts(GRADIENT)
+        x, y = gains(curve.x, curve.y[:, None], starts)
+        bad = np.isnan(gains(curve.x, np.where(np.isnan(curve.y), np.nan, 1.0)[:, None], starts)[1])
+        there = ~np.isnan(y[:, 0]) | bad[:, 0]
+        return Curve(x[there], y[there, 0], curve.step)
+
+    def _last_measured(self, reader: RunReader, metric: str, step: int) -> Curve | None:
+        groups = [group[0] for group in self.depth(metric).groups]
+        for span in LOOK_BACK:
+            window = reader.window(metric, max(step + 1 - span, 0), step + 1, span)
+            values, bad = window.mean[:, groups], window.nonfinite[:, groups]
+            there = ~np.isnan(values) | bad
+            rows = np.flatnonzero(there.any(axis=1))
+            if rows.size:
+                row = rows[-1]
+                y = np.where(bad[row], np.nan, values[row])[there[row]].astype(np.float64)
+                return Curve(self.places(metric)[there[row]], y, int(window.steps[row]))
+            if span > step:
+                break
+        return None
+
+    def places(self, metric: str) -> np.ndarray:
+        """Where the points of `depth` lie on the axis of depth."""
+        groups = self.depth(metric).groups
+        if metric in SPARSE:
+            return np.array([_place(self.sites[group[0]]) for group in groups])
+        return np.arange(len(groups), dtype=float)
+
+    def starts(self, metric: str) -> tuple[int, ...]:
+        """The points of depth at which a further stack begins; a gradient does not flow across."""
+        return tuple(start for start, _ in self.bands(metric)[1:])
 
     def depth(self, metric: str) -> Depth:
         """The points of depth of `metric` in this run; none before there is one."""
@@ -249,13 +328,25 @@ class LaneView:
 
     def bands(self, metric: str) -> tuple[tuple[int, str], ...]:
         """Where each stack begins on the axis of depth, and its name; empty where there is only one."""
+        metric = GRADIENT if metric == GAIN else metric
         stacks = [self.sites[group[0]].stack for group in self.depth(metric).groups]
         begin = [k for k, stack in enumerate(stacks) if k == 0 or stack != stacks[k - 1]]
         return tuple((k, stacks[k]) for k in begin) if len(begin) > 1 else ()
 
     @_unless_unreadable
     def field(self, metric: str, columns: int) -> Field | None:
-        """`metric` over depth and all steps so far, with at least `columns` columns, more of them early on."""
+        """`metric` over depth and all steps so far, with at least `columns` columns, more of them early on.
+
+        Of one that is measured at some steps only, these.
+        """
+        if metric == GAIN:
+            flow = self.field(GRADIENT, columns)
+            if flow is None:
+                return None
+            points, starts = np.arange(len(flow.values), dtype=float), self.starts(GRADIENT)
+            above = gains(points, flow.values, starts)[1]
+            bad = gains(points, np.where(flow.nonfinite, np.nan, 1.0), starts)[1]
+            return Field(flow.steps, above, np.isnan(bad))
         if self.reader is None or self.last_step < 0 or metric not in self.reader.metrics:
             return None
         reader = self.reader
@@ -270,7 +361,39 @@ class LaneView:
         values, bad = combine(self.depth(metric), metric, mean, weights, nonfinite)
         steps = np.concatenate([window.steps for window in windows])
         kept = forward_only(steps)
+        if metric in SPARSE:
+            kept = kept & (~np.isnan(values) | bad).any(axis=1)
+            if not kept.any():
+                return None
         return Field(steps[kept], values[kept].T, bad[kept].T)
+
+    @_unless_unreadable
+    def told(self, name: str, cursor: int | None, alike: bool = True) -> Told | None:
+        """What sites have told last at `cursor`, or now; None where nothing has been told by then.
+
+        With `alike` all vectors are as long as the first one: what a file holds beside them is left out.
+        """
+        if self.reader is None or self.last_step < 0:
+            return None
+        step = self.last_step if cursor is None else min(cursor, self.last_step)
+        found = self.reader.readings(name, step)
+        if found is None:
+            return None
+        sites = self.reader.sites
+        vectors = {site: vector for site, vector in found[1].items() if 0 <= site < len(sites) and len(vector)}
+        first = len(next(iter(vectors.values()), ()))
+        kept = {site: vector for site, vector in vectors.items() if not alike or len(vector) == first}
+        return Told(found[0], tuple(_place(sites[site]) for site in kept), tuple(kept.values())) if kept else None
+
+    def told_over(self, name: str, columns: int) -> list[Told]:
+        """All that has been told so far, in order; of a long run what there is at some of its steps."""
+        count = min(columns, TOLD_COLUMNS)
+        even = np.linspace(0, self.last_step, count)
+        # Half of the room for the first steps, as on a logarithmic axis.
+        early = np.geomspace(1, self.last_step + 1, count) - 1 if self.last_step > 0 else even
+        steps = np.unique(np.rint(np.concatenate([even, early])).astype(int))
+        found = {told.step: told for step in steps if (told := self.told(name, int(step))) is not None}
+        return [found[step] for step in sorted(found)]
 
     @_unless_unreadable
     def site_curve(self, metric: str, site: int, columns: int) -> SiteCurve | None:
@@ -335,10 +458,32 @@ def points_of(sites: Sequence[Site], metric: str) -> Depth:
 
     Where no stream is known its metrics are shown by layer, and where no layer is known, by site in order.
     """
+    if metric in SPARSE:
+        members = [index for index, site in enumerate(sites) if site.layer is not None and site.kind in HALVES]
+        return Depth(tuple((index,) for index in members))
     depth = depth_of(sites, metric)
     if not depth.points and metric in STREAM_METRICS:
         depth = depth_of(sites, WEIGHTS)
     return depth if depth.points else Depth(tuple((index,) for index in range(len(sites))))
+
+
+def _place(site: Site) -> float:
+    """Where a site lies on an axis of layers: a mixer at its layer, a feed-forward half a layer on."""
+    return float(site.layer or 0) + HALVES.get(site.kind, 0.0)
+
+
+def gains(x: np.ndarray, y_PN: np.ndarray, starts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Each point's value over the next one's: where they lie, [P − 1], and the quotients, [P − 1, N].
+
+    Points that are no neighbours (one between them has no value, or a stack begins at one of `starts`) have none:
+    NaN. So has what is divided by zero.
+    """
+    if len(x) < 2:
+        return x[:0], y_PN[:0]
+    apart = (np.diff(x) != 1) | np.isin(x[1:], np.asarray(starts, dtype=np.float64))
+    with np.errstate(all="ignore"):
+        quotients = np.where(y_PN[1:] > 0, y_PN[:-1] / y_PN[1:], np.nan)
+    return x[:-1][~apart], quotients[~apart]
 
 
 def combine(

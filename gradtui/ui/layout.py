@@ -21,7 +21,8 @@ class Layout:
     """`panes` in reading order, in `columns` columns; `side` is the list of presets, `bar` its one-line form.
 
     `quiz` is its width, `output` the rows of the script's output and `charts` those of the panes: 0 is hidden,
-    None is all the room that is left. `sites` is the table of sites in the panes' place.
+    None is all the room that is left. `sites` is the table of sites in the panes' place. `roomy` says that
+    there is room for more than charts and a verdict.
     """
 
     fits: bool
@@ -33,6 +34,7 @@ class Layout:
     output: int | None = 0
     charts: int | None = None
     sites: bool = False
+    roomy: bool = False
 
     @property
     def verdict(self) -> bool:
@@ -49,11 +51,12 @@ def arrange(
     quiz: bool,
     output: Output = "none",
     sites: bool = False,
+    listing: bool = False,
 ) -> Layout:
     """The layout of a terminal of `width` × `height` cells.
 
     `output` is "big" while there is nothing else to see, and "none" where no script runs; `active` is a pane, or
-    the output.
+    the output. `listing` shows the list of presets also where it has room only in place of everything else.
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return Layout(False, False, False, (), 1, 0)
@@ -62,6 +65,8 @@ def arrange(
     if quiz and not medium:
         # Too narrow for two things side by side: the quiz lies over the charts.
         return Layout(True, False, True, (), 1, width)
+    if listing and not medium:
+        return Layout(True, True, False, (), 1, 0)
     side = wide or (medium and not quiz and not sites)
     quiz_width = (QUIZ_WIDTH if wide else width // 2) if quiz else 0
     chart = active if active in PANES else PANES[0]
@@ -76,4 +81,4 @@ def arrange(
         return Layout(True, side, not side, (chart,), 1, quiz_width, 0)
     panes = PANES if wide and not quiz else ("depth", chart if chart != "depth" else "heat")
     columns = 2 if len(panes) == len(PANES) else 1
-    return Layout(True, side, not side, panes, columns, quiz_width, docked)
+    return Layout(True, side, not side, panes, columns, quiz_width, docked, roomy=wide)

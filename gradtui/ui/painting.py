@@ -14,11 +14,13 @@ from gradtui.charts.render import render_chart
 from gradtui.charts.scale import format_number, format_step
 from gradtui.charts.spec import Chart, HeatMap, Lines, Series, Span, Ticks
 from gradtui.ui.i18n import Words
-from gradtui.ui.lanes import LOSS_STEPS, LaneView
+from gradtui.ui.lanes import LOSS_STEPS, SPARSE, LaneView
+from gradtui.ui.measures import MEASURES
 from gradtui.ui.widgets.chart import Painter
 
 LEAST_STEPS = 20
 CLIPPED_MARK = "▵"
+LINE_COLOR = "#8a94a6"
 
 
 def depth_painter(
@@ -43,8 +45,9 @@ def depth_painter(
             label = words("pane.clipped")
             one = Series(label, clipped.x, clipped.y, lane.color, CLIPPED_MARK, dim=True, breaks=breaks)
             after.append(one)
+    lines = MEASURES[metric].lines if metric in MEASURES else ()
     chart = Chart(
-        (*series, *after),
+        (*series, *after, *across(lines, series)),
         bands=tuple((float(start), name) for start, name in short_names(bands)),
         log=log,
         x_limits=(0, deepest),
@@ -54,6 +57,15 @@ def depth_painter(
         too_small=words("empty.small"),
     )
     return lambda width, height: render_chart(chart, width, height)
+
+
+def across(values: Sequence[float], series: Sequence[Series]) -> list[Series]:
+    """Lines at these values through the whole of a chart of `series`, which keep them on its axis."""
+    ends = np.array([x for one in series if len(one.x) for x in (one.x[0], one.x[-1])])
+    if not ends.size:
+        return []
+    x = np.array([ends.min(), ends.max()])
+    return [Series("", x, np.full(2, value), LINE_COLOR, dim=True, named=False) for value in values]
 
 
 def short_names(bands: tuple[tuple[int, str], ...]) -> tuple[tuple[int, str], ...]:
@@ -146,6 +158,8 @@ def heat_painter(
             field.values,
             x=axis.x(field.steps),
             nonfinite=field.nonfinite,
+            absent=np.isnan(field.values) & ~field.nonfinite,
+            row_labels=tuple(f"{x:g}" for x in lane.places(metric)) if metric in SPARSE else None,
             log=log,
             x_limits=axis.limits,
             x_ticks=axis.ticks or (),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.text import Text
 
 from gradtui.charts.scale import format_number
-from gradtui.ui.i18n import Words
+from gradtui.runs.schema import TRUNK_SHARE
+from gradtui.ui.i18n import LANGUAGES, Words, catalogue
 from gradtui.ui.lab import Lab
 from gradtui.ui.lanes import LaneView, sentences
 from gradtui.ui.script import ending
@@ -24,6 +25,14 @@ BLIND = "#e69f00"
 SOME = 4  # so many names of many are told
 
 
+def matches(lane: LaneView, text: str) -> bool:
+    """Whether a lane's id, or the name of it or of its group in any language, holds `text`."""
+    groups = [catalogue(language)[f"group.{lane.group}"] for language in LANGUAGES] if lane.group else []
+    wanted = text.casefold()
+    names = (lane.id, lane.title, lane.title_zh, lane.group, *groups)
+    return any(wanted in name.casefold() for name in names)
+
+
 def header(lab: Lab, words: Words, width: int) -> Text:
     """The focused lane: what it is, on the left; how far it is, on the right."""
     lane = lab.focused
@@ -34,6 +43,7 @@ def header(lab: Lab, words: Words, width: int) -> Text:
         left.append(lab.script.title, "bold")
         return spread(left, Text(f"{ending(lab.script, words)} ", "dim"), width)
     left.append(lane.name(words.language), "bold")
+    named = left.cell_len
     facts = lane.facts
     if lane.preset is not None:
         left.append(f"  {traits(lane.preset, words)}", "dim")
@@ -57,14 +67,23 @@ def header(lab: Lab, words: Words, width: int) -> Text:
         parts.append(speed)
     if lab.script is not None and lane.run in lab.own and lab.script.exit_code is not None:
         parts.append(ending(lab.script, words))
-    right = Text(" · ".join(part for part in parts if part) + " ", "dim")
+    parts = [part for part in parts if part]
+    right = _state(lab, lane, parts, words)
+    while len(parts) > 1 and named + 2 + right.cell_len > width:  # the name before how fast it is, and where
+        del parts[-1 if len(parts) > 3 else 0]
+        right = _state(lab, lane, parts, words)
+    return spread(left, right, width)
+
+
+def _state(lab: Lab, lane: LaneView, parts: list[str], words: Words) -> Text:
+    right = Text(" · ".join(parts) + " ", "dim")
     if lab.cursor is not None:
         right.append(f" {words('header.history', step=lab.cursor)} ", "reverse #e69f00")
     else:
         live = lane.state == "running"
         text = words("header.live") if live else state_in_words(lane.state, words)
         right.append(f"{'» ' if live else ''}{text} ", "#009e73" if live else "dim")
-    return spread(left, right, width)
+    return right
 
 
 def about(lane: LaneView, words: Words) -> Text:
@@ -161,7 +180,9 @@ def emptiness(lab: Lab, lane: LaneView | None, words: Words) -> str:
 
 
 def missing(lane: LaneView | None, metric: str, words: Words) -> str:
-    """That a run with data has not measured this metric; nothing where it has."""
-    if lane is None or lane.last_step < 0 or lane.has(metric):
+    """That a run with data has not measured this metric, or has nothing to measure; nothing where it has."""
+    if lane is None or lane.last_step < 0:
         return ""
+    if lane.has(metric):
+        return words("empty.trunk") if metric == TRUNK_SHARE and lane.curve(metric, None) is None else ""
     return words("empty.metric", metric=words(f"metric.{metric}"))

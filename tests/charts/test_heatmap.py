@@ -237,3 +237,17 @@ def test_each_stack_is_named_at_the_row_where_it_begins(screen: Any) -> None:
     shown = screen(render_heatmap(heat, 60, 14, "shade"))
     assert shown.row_of_label("encoder") - shown.row_of_label("decoder") == 6
     assert "nowhere" not in shown.text
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_where_there_is_no_value_at_all_nothing_is_drawn_and_no_trouble_shown(screen: Any, mode: Any) -> None:
+    values = np.full((4, 4), np.nan)
+    values[np.tril_indices(4)] = 0.5
+    absent = np.isnan(values)
+    shown = screen(render_heatmap(HeatMap(values, absent=absent, log=False), 46, 10, mode))
+    assert not shown.find("✕")
+    bottom = shown.rows[-3]
+    assert bottom.rstrip() != shown.rows[0].rstrip()
+    assert len(bottom.rstrip()) < len(shown.rows[0].rstrip())  # layer 0 has one value, layer 3 has four
+    values[0, 0] = math.inf
+    assert screen(render_heatmap(HeatMap(values, absent=absent, log=False), 46, 10, mode)).find("✕")

@@ -246,3 +246,14 @@ def test_bands_never_break_the_rectangle(bands: list[tuple[float, str]], width: 
     lines = render_chart(chart, width, height)
     assert len(lines) == height
     assert all(sum(cell_len(span.text) for span in line) == width for line in lines)
+
+
+def test_the_legend_names_the_curves_that_want_to_be_named(screen: Any) -> None:
+    x = np.arange(4)
+    curves = [Series("first", x, x + 1.0, "#ff0000"), Series("second", x, x + 2.0, "#00ff00")]
+    line = Series("line", x, np.ones(4), "#0000ff", named=False)
+    shown = screen(render_chart(Chart((*curves, line)), 50, 12))
+    assert "first" in shown.rows[0]
+    assert "second" in shown.rows[0]
+    assert "line" not in shown.text
+    assert "first" not in screen(render_chart(Chart((curves[0], line)), 50, 12)).text  # one curve needs no name

@@ -37,6 +37,7 @@ def make_library() -> Library:
             id=name,
             title=title,
             title_zh=f"中文{title}",
+            group="lesson",
             model=ModelConfig(layers=4, topology=topology, norm=norm),
             training=TrainingConfig(steps=400, warmup=warmup),
         )
@@ -81,6 +82,7 @@ class Bench:
         self.app = GradtuiApp(lambda _app: Opened(self.lab, self.engine), language=language, data=directory)
         self.writers: dict[str, RunWriter] = {}
         self.sites = make_sites(4)
+        self.facts: dict[str, dict[str, object]] = {}  # more facts of a lane's run
 
     @property
     def screen(self) -> LabScreen:
@@ -98,7 +100,7 @@ class Bench:
         assert run is not None, f"{lane} was never started"
         if lane not in self.writers or self.writers[lane].path != run:
             facts = {"name": lane, "steps": 400, "seed": 0, "device": "cpu", "tokens_per_step": 512}
-            self.writers[lane] = RunWriter(run, self.sites, facts)
+            self.writers[lane] = RunWriter(run, self.sites, {**facts, **self.facts.get(lane, {})})
         for frame in frames:
             self.writers[lane].append(frame)
         for event in events:

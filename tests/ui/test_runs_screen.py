@@ -138,7 +138,7 @@ async def test_in_the_lab_recorded_runs_are_laid_over_and_trained_ones_stay(benc
         own = names.index(next(name for name in names if name.startswith("post-ln")))
         await pilot.press("home", *["down"] * own, "space")
         await until(pilot, lambda: "cannot be taken away" in screen_text(bench.app))
-        await pilot.press("escape", "7")
+        await pilot.press("escape", "G", "enter")
         await until(pilot, lambda: bench.lab.focused is not None and bench.lab.focused.recorded)
         await pilot.press("r")
         await until(pilot, lambda: "recorded run" in bench.text())

@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from gradtui.engine import protocol
@@ -35,6 +36,7 @@ def replay(lab: Bench, name: str) -> None:
     recorded = np.load(RECORDED)
     preset = lab.lab.lanes[name].preset
     assert preset is not None
+    lab.facts[name] = {"preset": msgspec.to_builtins(preset)}
     lab.sites = sites_of(preset.model.topology, preset.model.layers)
     frames = [
         Frame(step, 1000.0 + step, 1 / 23, float(loss), 1e-3, values)

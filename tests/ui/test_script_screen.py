@@ -163,7 +163,7 @@ async def test_when_the_script_ends_the_screen_stays_and_says_how(
         stage.script.exit_code = code
         await until(pilot, lambda: sentence in stage.text)
         await until(pilot, lambda: (" failed " if code else " done ") in stage.text)
-        assert ("ValueError: no [more] data" in stage.text) == bool(code)
+        await until(pilot, lambda: ("ValueError: no [more] data" in stage.text) == bool(code))
         assert stage.app.is_running
         await pilot.press("q")
     assert stage.app.return_value == exit_code == shell_code(code)

@@ -16,7 +16,6 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gradtui.analysis.verdict import Verdict
-from gradtui.presets import ModelConfig
 from gradtui.ui import i18n
 from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.i18n import LANGUAGES, Words, catalogue, system_language
@@ -25,9 +24,7 @@ from gradtui.ui.layout import PANES, arrange
 from gradtui.ui.painting import axis_end, trailing_mean
 from gradtui.ui.svg import with_cell_widths
 from gradtui.ui.widgets.lines import fold, footer_text
-from gradtui.ui.widgets.topology import SKETCHES, sketch
 from gradtui.ui.wording import STATE_COLORS, STATE_MARKS, verdict_in_words
-from gradtui.zoo import registry
 
 VANISHED = Verdict("vanished", 2e-4, 5000, since=14, first=14, by_first_steps=True)
 
@@ -119,21 +116,6 @@ def test_the_footer_fits_and_always_tells_how_to_get_help_and_out(width: int, la
     assert text.cell_len <= width
     for name in ("help", "quit"):
         assert f" {ACTIONS[name].key} {ACTIONS[name].describe(language)}" in text.plain
-
-
-@pytest.mark.parametrize("topology", registry.TOPOLOGIES)
-@pytest.mark.parametrize("norm", registry.NORMS)
-def test_every_topology_is_drawn_with_its_norms_where_they_stand(topology: str, norm: str) -> None:
-    trunk, ramp = SKETCHES[topology]
-    assert cell_len(trunk) == cell_len(ramp)
-    drawn = sketch(ModelConfig(topology=topology, norm=norm), Words("en")).plain
-    lines = drawn.splitlines()
-    assert registry.TOPOLOGIES[topology].formula in drawn
-    assert ("▣" in drawn) == (norm != "none")
-    if norm != "none":
-        assert ("▣" in lines[1]) == (not registry.TOPOLOGIES[topology].norm_on_trunk)
-        # A final norm stands alone at the end of the trunk.
-        assert lines[0].endswith("▣▶") == registry.TOPOLOGIES[topology].final_norm
 
 
 def test_marks_of_states_are_not_marks_of_curves_and_all_states_have_one() -> None:

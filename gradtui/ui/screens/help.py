@@ -35,6 +35,7 @@ class HelpScreen(ModalScreen[None]):
             text.append(f"{action.key}{' ' * (10 - cell_len(action.key))}", "bold #56b4e9")
             text.append(f"{action.describe(words.language)}\n")
         text.append(f"\n{words('help.reading')}\n", "bold")
-        text.append("\n".join(words(f"help.{part}") for part in ("marks", "row", "collapse")) + "\n")
+        parts = ("marks", "row", "claims", "measures", "collapse")
+        text.append("\n".join(words(f"help.{part}") for part in parts) + "\n")
         text.append(words("help.where", path=self._runs), "dim")
         return text

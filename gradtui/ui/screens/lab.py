@@ -10,7 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Grid, Horizontal, Vertical
-from textual.events import Resize
+from textual.events import Key, Resize
 from textual.screen import Screen
 from textual.widgets import Input, OptionList
 
@@ -18,15 +18,19 @@ from gradtui.charts.heatmap import Mode
 from gradtui.charts.scale import format_number
 from gradtui.quiz.bank import load_packs
 from gradtui.quiz.progress import Progress, ProgressError
-from gradtui.ui import painting, texts
+from gradtui.ui import claims, painting, texts, told
 from gradtui.ui.actions import ACTIONS, Action, applicable
+from gradtui.ui.explain import explain, measured_at
 from gradtui.ui.i18n import Words
 from gradtui.ui.lab import Lab
+from gradtui.ui.lanes import LaneView
 from gradtui.ui.layout import LEAST_HEIGHT, LEAST_WIDTH, OUTPUT, PANES, Layout, Output, arrange
+from gradtui.ui.measures import ACTIVATION, MEASURES
 from gradtui.ui.screens.help import HelpScreen
 from gradtui.ui.screens.runs import RunsScreen
 from gradtui.ui.script import ending
-from gradtui.ui.widgets.chart import ChartPane
+from gradtui.ui.sites import columns_of
+from gradtui.ui.widgets.chart import ChartPane, Painter
 from gradtui.ui.widgets.lines import TextLine, fold, footer_text
 from gradtui.ui.widgets.output import OutputPane
 from gradtui.ui.widgets.presets import PresetList, bar_text
@@ -34,9 +38,11 @@ from gradtui.ui.widgets.quiz import QuizPanel
 from gradtui.ui.widgets.sites import SitesPanel
 from gradtui.ui.widgets.topology import sketch
 
-METRIC_CYCLE = ("stream_grad", "grad_norm", "update_ratio", "act_rms", "mean_share")
-LOG_METRICS = frozenset({"stream_grad", "grad_norm", "update_ratio", "mean_share"})
 POLL_SECONDS, PAINT_SECONDS = 0.1, 0.125
+SIDE_WIDTH = 34
+MEANING = "#56b4e9"  # of the measure, under the verdict
+# With these keys the list comes up where there was no room for it.
+LIST_KEYS = frozenset({"up", "down", "j", "k", "G", "pageup", "pagedown", "home", "end"})
 
 
 class LabScreen(Screen[None]):
@@ -54,10 +60,13 @@ class LabScreen(Screen[None]):
         super().__init__()
         self.progress = progress  # the learner's, a file
         self.lab, self.words, self.mode = lab, words, mode
-        self.metric = METRIC_CYCLE[0]
+        self.metric = next(iter(MEASURES))
         self.log_scale: bool | None = None  # None: what suits the metric
         self.log_steps = True  # a collapse happens in the first steps: give them room
         self.active, self.zoomed, self.quiz_open, self.sites_open = PANES[0], False, False, False
+        self.listing = False  # the list is up although there is hardly room for it
+        self.claims = claims.Claims()
+        self.claims_open: bool | None = None  # None: where there is room
         self.pattern = ""
         self._dirty = True
         self._layout: Layout | None = None
@@ -75,6 +84,7 @@ class LabScreen(Screen[None]):
                 with Grid(id="charts"):
                     for pane in PANES:
                         yield ChartPane(id=pane)
+                yield TextLine(id="claims")
                 if self.lab.script is not None:
                     yield OutputPane(id=OUTPUT)
                     yield Input(id="stdin", compact=True)
@@ -136,6 +146,7 @@ class LabScreen(Screen[None]):
             quiz=self.quiz_open,
             output=output,
             sites=self.sites_open,
+            listing=self.listing,
         )
         self._layout = layout
         self.query_one("#too-small").display = not layout.fits
@@ -150,6 +161,7 @@ class LabScreen(Screen[None]):
             ("charts", bool(layout.panes)),
         ):
             self.query_one(f"#{name}").display = shown
+        self.query_one("#side").styles.width = SIDE_WIDTH if layout.verdict or self.quiz_open else "1fr"
         grid = self.query_one("#charts", Grid)
         grid.styles.grid_size_columns = layout.columns
         grid.styles.grid_size_rows = max(1, -(-len(layout.panes) // layout.columns))
@@ -182,6 +194,7 @@ class LabScreen(Screen[None]):
             self._paint_lines()
             if self._layout.side:
                 self._paint_list()
+            self._paint_claims()
             if self._layout.panes:
                 self._paint_charts()
             if self._layout.sites:
@@ -204,7 +217,11 @@ class LabScreen(Screen[None]):
         words, width = self.words, self.size.width
         self.query_one("#header", TextLine).show(texts.header(self.lab, words, width))
         self.query_one("#bar", TextLine).show(bar_text(self.lab, self._names(), words, width))
-        self.query_one("#verdict", TextLine).show(texts.verdicts(self.lab, words, width - 2))
+        verdict = texts.verdicts(self.lab, words, width - 2)
+        meaning = explain(self.lab.focused, self.shown_metric, self.lab.cursor, words)
+        if meaning and not self.sites_open:
+            verdict = Text.assemble(verdict, "\n", fold(Text(meaning, MEANING), width - 2))
+        self.query_one("#verdict", TextLine).show(verdict)
         self.query_one("#footer", TextLine).show(self._footer(width))
 
     def _footer(self, width: int) -> Text:
@@ -246,53 +263,66 @@ class LabScreen(Screen[None]):
         return [name for name in self.lab.lanes if self._matches(name)]
 
     def _matches(self, name: str) -> bool:
-        lane = self.lab.lanes[name]
-        wanted = self.pattern.casefold()
-        return any(wanted in text.casefold() for text in (name, lane.title, lane.title_zh))
+        return texts.matches(self.lab.lanes[name], self.pattern)
+
+    def _paint_claims(self) -> None:
+        """A line for each claim about the focused preset, under the charts."""
+        line, layout = self.query_one("#claims", TextLine), self._layout
+        wanted = bool(layout and layout.panes) and (
+            self.claims_open if self.claims_open is not None else bool(layout and layout.roomy)
+        )
+        marked = self.claims.of(self.lab.focused) if wanted else []
+        line.display = bool(marked)
+        if marked:
+            line.border_title = Text(f" {self.words('claims.title')}  {self.words('claims.keys')} ")
+            line.show(claims.lines(marked, self.words, max(self.query_one("#main").size.width - 2, 20)))
 
     def _paint_charts(self) -> None:
         lab, words, lane = self.lab, self.words, self.lab.focused
-        shown_metric, log = self.shown_metric, self._log()
-        empty = texts.missing(lane, shown_metric, words) or texts.emptiness(lab, lane, words)
+        measure, log = MEASURES[self.shown_metric], self._log()
+        empty = texts.missing(lane, measure.name, words) or texts.emptiness(lab, lane, words)
         scale = words("pane.log" if log else "pane.linear")
-        metric = words(f"metric.{shown_metric}")
         shown, cursor = lab.shown, lab.cursor
         steps = f"{words('pane.logsteps')} · x" if self.log_steps else "x"
-        step = "" if cursor is None else words("header.history", step=cursor)
         self._pane("depth").show(
-            words("pane.depth", metric=metric),
-            f"{scale} · m y",
-            painting.depth_painter(shown, shown_metric, cursor, log, words, empty),
+            words("pane.depth", metric=words(f"metric.{measure.name}")),
+            " · ".join(text for text in (self._measured_at(lane, measure.name), scale, "m y") if text),
+            self._depth_painter(measure.name, log, empty),
         )
-        other = self._other_metric(shown_metric)
+        other = self._other_metric(measure.name)
+        step = "" if cursor is None else words("header.history", step=cursor)
         self._pane("rms").show(
-            words("pane.rms") if other == "act_rms" else words("pane.depth", metric=words(f"metric.{other}")),
-            step,
-            painting.depth_painter(
-                shown,
-                other,
-                cursor,
-                other != "act_rms" and other in LOG_METRICS,
-                words,
-                texts.missing(lane, other, words) or empty,
-            ),
+            words("pane.rms") if other == ACTIVATION else words("pane.depth", metric=words(f"metric.{other}")),
+            self._measured_at(lane, other) or step,
+            self._depth_painter(other, MEASURES[other].log, texts.missing(lane, other, words) or empty),
         )
-        self._pane("heat").show(
-            words("pane.heat", metric=metric),
-            " · ".join(text for text in (lane.name(words.language) if lane else "", steps) if text),
-            painting.heat_painter(
-                lane,
-                shown_metric,
-                cursor,
-                log=log,
-                log_steps=self.log_steps,
-                mode=self.mode,
-                words=words,
-                empty=empty,
-            ),
-        )
+        self._paint_heat(lane, empty, log, steps)
         loss = painting.loss_painter(shown, cursor, log_steps=self.log_steps, words=words, empty=empty)
         self._pane("loss").show(words("pane.loss"), steps, loss)
+
+    def _depth_painter(self, metric: str, log: bool, empty: str) -> Painter:
+        measure, shown, cursor = MEASURES[metric], self.lab.shown, self.lab.cursor
+        if measure.told:
+            return told.by_depth(measure, shown, cursor, log, self.words, empty)
+        return painting.depth_painter(shown, metric, cursor, log, self.words, empty)
+
+    def _measured_at(self, lane: LaneView | None, metric: str) -> str:
+        """The step of what is measured at some steps only."""
+        step = measured_at(lane, metric, self.lab.cursor)
+        return "" if step is None else self.words("pane.at", step=step)
+
+    def _paint_heat(self, lane: LaneView | None, empty: str, log: bool, steps: str) -> None:
+        words, cursor, measure = self.words, self.lab.cursor, MEASURES[self.shown_metric]
+        metric = words(f"heat.{measure.name}" if measure.kind == "spread" else f"metric.{measure.name}")
+        title, name = words("pane.heat", metric=metric), lane.name(words.language) if lane else ""
+        if measure.kind == "weights":
+            title, steps = words("pane.weights"), self._measured_at(lane, measure.name)
+        how = {"log": log, "log_steps": self.log_steps, "mode": self.mode, "words": words, "empty": empty}
+        if measure.told:
+            painter = told.heat(lane, measure, cursor, **how)  # type: ignore[arg-type]
+        else:
+            painter = painting.heat_painter(lane, measure.name, cursor, **how)  # type: ignore[arg-type]
+        self._pane("heat").show(title, " · ".join(text for text in (name, steps) if text), painter)
 
     def _paint_sites(self) -> None:
         """The table, and under it the curve of the site that was chosen."""
@@ -326,25 +356,29 @@ class LabScreen(Screen[None]):
 
     @property
     def shown_metric(self) -> str:
-        """The metric that was chosen, or the first one that the focused run measures."""
+        """The measure that was chosen, or the first one that the focused run has."""
         there = self._metrics()
         return self.metric if self.metric in there or not there else there[0]
 
     def _metrics(self) -> list[str]:
-        """The metrics that the focused run measures; all of them before it has begun."""
+        """The measures that the focused run has; all that any run may have before it has begun."""
         lane = self.lab.focused
-        return [name for name in METRIC_CYCLE if lane is None or lane.has(name)]
+        there = [name for name in MEASURES if (lane.has(name) if lane else not MEASURES[name].told)]
+        if self.sites_open:  # a site has no other values than those of the table
+            return [name for name in there if name in columns_of(there)]
+        return there
 
     def _other_metric(self, shown: str) -> str:
-        """What the second pane shows: activations, or what else there is beside the metric in the first."""
+        """What the second pane shows: activations, what belongs to the first, or what else there is."""
         there = self._metrics()
-        if "act_rms" in there:
-            return "act_rms"
-        return next((name for name in there if name != shown), "act_rms")
+        beside = MEASURES[shown].beside
+        if beside in there and beside != shown:
+            return beside
+        return next((name for name in (ACTIVATION, *there) if name in there and name != shown), ACTIVATION)
 
     def _log(self) -> bool:
         """Whether values are shown on a logarithmic scale."""
-        return self.shown_metric in LOG_METRICS if self.log_scale is None else self.log_scale
+        return MEASURES[self.shown_metric].log if self.log_scale is None else self.log_scale
 
     def _pane(self, name: str) -> ChartPane:
         return self.query_one(f"#{name}", ChartPane)
@@ -353,15 +387,42 @@ class LabScreen(Screen[None]):
 
     def action_preset(self, number: int) -> None:
         """Focus the preset of that digit."""
-        names = list(self.lab.lanes)
-        if number <= len(names):
-            self.select(names[number - 1])
+        for name, digit in self.lab.digits.items():
+            if digit == number:
+                self.select(name)
 
     def select(self, name: str) -> None:
         """Focus a preset, start it if it never ran."""
         self._with_engine(lambda: self.lab.select(name))
         self._highlight(name)
+        self._list(False)
         self.react()
+
+    def _list(self, shown: bool) -> None:
+        """Bring the list up where it has no room beside the charts, or put it away."""
+        if shown != self.listing:
+            self.listing = shown
+            self._rearrange()
+            self.call_after_refresh(self._focus_list)
+
+    def _focus_list(self) -> None:
+        """The list has the keys, unless somebody types into the filter."""
+        if not self.query_one("#filter").display:
+            self.query_one("#presets").focus()
+
+    def on_key(self, event: Key) -> None:
+        """Keys for a list that cannot be seen bring it up; in the filter they move through what matches."""
+        box = self.query_one("#presets", PresetList)
+        if self.query_one("#filter").has_focus and event.key in ("up", "down"):
+            (box.action_cursor_up if event.key == "up" else box.action_cursor_down)()
+        elif self._layout is not None and self._layout.bar and self.focused in (None, box):
+            if event.key not in LIST_KEYS or self.lab.focused is None:
+                return
+            self._list(True)
+        else:
+            return
+        event.stop()
+        event.prevent_default()
 
     def _with_engine(self, do: Callable[[], object]) -> None:
         """Do something that may start a lane, once there is an engine to start it; at once for recorded runs."""
@@ -555,9 +616,25 @@ class LabScreen(Screen[None]):
             self.react()
             return
         box = self.query_one("#filter", Input)
-        self.pattern = box.value = ""
+        up, self.pattern = self.listing or box.display, ""
+        box.value = ""
         box.display = False
+        if self._layout is not None and not self._layout.side and not up:
+            self._list(True)
+        else:
+            self._list(False)
         self.query_one("#presets").focus()
+        self.react()
+
+    def action_claims(self) -> None:
+        """Show the claims about the focused preset, or put them away."""
+        shown = self.query_one("#claims").display
+        if not shown and not self.claims.of(self.lab.focused):
+            lane = self.lab.focused
+            name = lane.name(self.words.language) if lane is not None else ""
+            self._say(self.words("claims.none", name=name))
+            return
+        self.claims_open = not shown
         self.react()
 
     def action_filter(self) -> None:
@@ -568,6 +645,7 @@ class LabScreen(Screen[None]):
         box = self.query_one("#filter", Input)
         box.placeholder = self.words("list.filter")
         box.display = True
+        self._list(True)
         box.focus()
 
     @on(Input.Changed, "#filter")
@@ -577,10 +655,11 @@ class LabScreen(Screen[None]):
 
     @on(Input.Submitted, "#filter")
     def _filter_taken(self) -> None:
-        """Enter takes the first match."""
+        """Enter takes the match that the list points at, the first one as a rule."""
         matches = self._names()
         if matches:
-            self.select(matches[0])
+            pointed = self.query_one("#presets", PresetList).pointed
+            self.select(pointed if pointed in matches else matches[0])
             self.action_list()
         else:
             self._say(self.words("empty.filter", text=self.pattern), "warning")

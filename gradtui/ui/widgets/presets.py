@@ -20,10 +20,11 @@ from gradtui.ui.painting import format_loss
 from gradtui.ui.wording import flow_mark, state_in_words
 
 SPARK = 8
+HEADING = "\n"  # no lane's id begins so
 
 
 class PresetList(OptionList):
-    """Two lines a preset; what has not changed is not laid out again."""
+    """A line for each preset under its group's name, two once it has begun; what has not changed is left alone."""
 
     BINDINGS = [
         Binding("j", "cursor_down", show=False),
@@ -35,16 +36,34 @@ class PresetList(OptionList):
         super().__init__(id=id)
         self._rows: dict[str, str] = {}
 
+    @property
+    def listed(self) -> list[str]:
+        """The lanes in the list, in order; the names of groups are none."""
+        return [name for name in self._rows if not _is_heading(name)]
+
+    @property
+    def pointed(self) -> str | None:
+        """The lane under the cursor."""
+        return None if self.highlighted is None else self.get_option_at_index(self.highlighted).id
+
     def show(self, lab: Lab, names: Sequence[str], words: Words) -> None:
-        """Show the lanes called `names`."""
+        """Show the lanes called `names`, and the name of each group that they are in."""
         width = max(self.scrollable_content_region.width, 20)
-        rows = {name: _row(lab, name, words, width) for name in names}
+        digits, rows, group = lab.digits, {}, ""
+        for name in names:
+            before, group = group, lab.lanes[name].group
+            if group != before:  # runs that are only looked at come last
+                title = words(f"group.{group}") if group else words("list.runs")
+                rows[HEADING + group] = _heading(title, width)
+            rows[name] = _row(lab, name, digits.get(name), words, width)
         keys = {name: row.markup for name, row in rows.items()}
         if list(keys) != list(self._rows):
             self.clear_options()
-            self.add_options([Option(row, id=name) for name, row in rows.items()])
-            if lab.focus in rows:
-                self.highlighted = list(rows).index(lab.focus)
+            self.add_options([Option(row, id=name, disabled=_is_heading(name)) for name, row in rows.items()])
+            narrowed = len(names) < len(lab.lanes)  # what is looked for is at the top
+            wanted = lab.focus if lab.focus in rows and not narrowed else next(iter(names), None)
+            if wanted is not None:
+                self.highlighted = list(rows).index(wanted)
         else:
             for name, row in rows.items():
                 if keys[name] != self._rows[name]:
@@ -52,16 +71,25 @@ class PresetList(OptionList):
         self._rows = keys
 
 
-def _row(lab: Lab, name: str, words: Words, width: int) -> Text:
+def _is_heading(name: str) -> bool:
+    return name.startswith(HEADING)
+
+
+def _heading(title: str, width: int) -> Text:
+    name = f" {title} "
+    return Text(f"─{name}{'─' * max(width - cell_len(name) - 1, 0)}", "#8a94a6", no_wrap=True)
+
+
+def _row(lab: Lab, name: str, digit: int | None, words: Words, width: int) -> Text:
     lane = lab.lanes[name]
-    number = list(lab.lanes).index(name) + 1
-    key = str(number) if number <= 9 else " "
     focused, pinned = name == lab.focus, name in lab.pins
     text = Text(no_wrap=True)
     text.append("▶" if focused else ("+" if pinned else " "), f"bold {lane.color}")
-    text.append(f"{key} ", "bold")
+    text.append(f"{digit or ' '} ", "bold")
     text.append(f"{lane.mark} ", lane.color if focused or pinned else "dim")
     text.append(fit(lane.name(words.language), width - 5), "bold" if focused else "")
+    if lane.state == "idle" and not focused:
+        return text
     text.append("\n    ")
     text.append(_status(lane, words, width - 4))
     return text
@@ -88,17 +116,20 @@ def _status(lane: LaneView, words: Words, width: int) -> Text:
 
 
 def bar_text(lab: Lab, names: Sequence[str], words: Words, width: int) -> Text:
-    """The list in one line: the focused preset in full, the others by key and verdict."""
+    """The list in one line: the focused preset in full, pinned ones and those with digits by key and verdict."""
     text = Text(no_wrap=True, overflow="ellipsis")
-    for number, (name, lane) in enumerate(lab.lanes.items(), start=1):
-        if name not in names or (number > 9 and name != lab.focus):
+    digits = lab.digits
+    for name in dict.fromkeys([*digits, *lab.pins, lab.focus]):
+        if name not in names:
             continue
+        lane = lab.lanes[name]
         glyph, color, _ = flow_mark(lane.flow)
-        focused = name == lab.focus
-        if focused:
-            text.append(f" ▶{number} {lane.name(words.language)} ", f"bold reverse {lane.color}")
+        key = digits.get(name, "")
+        if name == lab.focus:
+            text.append(f" ▶{key} {lane.name(words.language)} ", f"bold reverse {lane.color}")
         else:
-            text.append(f" {'+' if name in lab.pins else ''}{number}", lane.color if name in lab.pins else "dim")
+            pinned = name in lab.pins
+            text.append(f" {'+' if pinned else ''}{key or lane.mark}", lane.color if pinned else "dim")
         text.append(glyph or "–", color or "dim")
     text.truncate(width, overflow="ellipsis")
     return text
