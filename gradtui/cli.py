@@ -67,8 +67,13 @@ def presets(context: click.Context, as_json: bool, directories: tuple[Path, ...]
         click.echo(json.dumps([msgspec.to_builtins(preset) for preset in library.presets.values()]))
     else:
         width = max((len(name) for name in library.presets), default=0)
-        for number, preset in enumerate(library.presets.values(), start=1):
-            key = str(number) if number <= 9 else " "
+        digits = iter("123456789")
+        group = ""
+        for preset in library.presets.values():
+            if preset.group != group:
+                group = preset.group
+                click.echo(f"{group}:")
+            key = next(digits, " ") if group == "lesson" else " "
             about = f" — {preset.about}" if preset.about else ""
             click.echo(f"{key}  {preset.id:{width}}  {preset.title}{about}")
     if library.errors:
