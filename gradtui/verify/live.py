@@ -13,7 +13,7 @@ from gradtui.presets import Preset
 from gradtui.runs.reader import RunReader
 from gradtui.verify.claims import Claim, Sample
 from gradtui.verify.measure import compare, take
-from gradtui.verify.quantities import QUANTITIES, Numbers, read_series
+from gradtui.verify.quantities import QUANTITIES, Numbers, read_series, read_spread
 from gradtui.verify.store import experiment
 
 Mark = Literal["holds", "not yet", "does not hold"]
@@ -51,7 +51,10 @@ def _is_of(claim: Claim, preset: str) -> bool:
     samples = claim.measure.samples
     if not samples or claim.measure.compare == "noise":
         return False
-    return all(s.preset == preset and not s.change and not QUANTITIES[s.quantity].fact for s in samples)
+    quantities = [QUANTITIES[sample.quantity] for sample in samples]
+    if not all(not quantity.fact or (quantity.reading and len(samples) == 1) for quantity in quantities):
+        return False
+    return all(sample.preset == preset and not sample.change for sample in samples)
 
 
 def marks(run: RunReader, claims: Iterable[Claim], before: Iterable[Marked] = ()) -> list[Marked]:
@@ -71,6 +74,8 @@ def _mark(run: RunReader, claim: Claim, changed: int | None, seen: dict[tuple[st
     end = run.last_step + 1 if changed is None else min(run.last_step + 1, changed)
     diverged = run.facts.get("status") == "diverged"
     samples = claim.measure.samples
+    if QUANTITIES[samples[0].quantity].reading:
+        return _told(run, claim, end)
     complete, numbers = True, []
     for sample in samples:
         series = _series(run, sample, min(end, sample.stop), seen)
@@ -91,6 +96,15 @@ def _mark(run: RunReader, claim: Claim, changed: int | None, seen: dict[tuple[st
         if early is not None:
             return Marked(claim, "holds" if early else "does not hold", value, True)
     return Marked(claim, "not yet", value, False)
+
+
+def _told(run: RunReader, claim: Claim, end: int) -> Marked:
+    """The mark of what the run itself tells of: as it stands, and for good at the claim's last step."""
+    [sample] = claim.measure.samples
+    value = read_spread(run, QUANTITIES[sample.quantity], min(end, sample.stop) - 1)
+    complete = end >= sample.stop
+    holds = claim.limits.contains(value)
+    return Marked(claim, "holds" if holds else "does not hold" if complete else "not yet", value, complete)
 
 
 def _series(

@@ -45,7 +45,8 @@ class Rows:
 class Quantity:
     """A number a step, [N], made of these metrics; or, with `fact`, one number of the whole run.
 
-    One that is `sparse` is recorded at some steps only, and is NaN at the others.
+    One that is `sparse` is recorded at some steps only, and is NaN at the others. `reading` names what a run tells
+    of the same thing while it goes on: the 5th, 50th and 95th percentile at some sites.
     """
 
     what: str
@@ -53,6 +54,7 @@ class Quantity:
     of: Callable[[Rows], Numbers]
     fact: str = ""
     sparse: bool = False
+    reading: str = ""
 
 
 def _flow_ratio(rows: Rows) -> Numbers:
@@ -132,11 +134,11 @@ QUANTITIES: dict[str, Quantity] = {
     ),
     "routed_spread": Quantity(
         "RMS(u) of the routed sum, 95th / 5th percentile over tokens, largest of all layers",
-        (), _nothing, fact="routed_spread",
+        (), _nothing, fact="routed_spread", reading="routed_rms",
     ),
     "latent_spread": Quantity(
         "RMS of what W↑ is given, 95th / 5th percentile over tokens, largest of all layers",
-        (), _nothing, fact="latent_spread",
+        (), _nothing, fact="latent_spread", reading="latent_rms",
     ),
 }  # fmt: skip
 
@@ -161,6 +163,15 @@ def read_series(run: RunReader, quantity: Quantity, start: int, stop: int) -> Nu
         names = tuple(wanted) or run.metrics
         parts.append(quantity.of(Rows(block.loss, values, bad, names, run.sites)))
     return np.concatenate(parts) if parts else np.empty(0)
+
+
+def read_spread(run: RunReader, quantity: Quantity, step: int) -> float:
+    """95th / 5th percentile, largest of all sites, as a run told of it at or before `step`; NaN if it did not."""
+    found = run.readings(quantity.reading, step)
+    if found is None:
+        return float("nan")
+    with np.errstate(all="ignore"):
+        return float(max((vector[-1] / vector[0] for vector in found[1].values()), default=float("nan")))
 
 
 def read_fact(run: RunReader, quantity: Quantity) -> float:

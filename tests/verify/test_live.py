@@ -6,12 +6,14 @@ import contextlib
 import math
 
 import msgspec
+import numpy as np
 import pytest
 from verify.conftest import a_claim, a_sample
 
 from gradtui.presets import load_library
 from gradtui.runs.reader import RunReader
-from gradtui.runs.schema import Event
+from gradtui.runs.schema import METRICS, Event, Frame, Site
+from gradtui.runs.writer import RunWriter
 from gradtui.verify.claims import load_claims
 from gradtui.verify.live import claims_of, marks
 
@@ -100,3 +102,21 @@ def test_a_run_of_the_same_name_with_other_settings_has_no_claims():
     assert claims_of(POST, claims, {"preset": other}) == []
     assert claims_of(POST, claims, {}) == []
     assert claims_of(POST, claims, {"preset": {"title": 3}}) == []
+
+
+def test_a_claim_about_what_a_preset_tells_of_itself_is_marked_as_it_goes(tmp_path):
+    library = load_library().presets
+    claims = [claim for claim in load_claims().claims.values() if claim.id == "k3-scale-spreads"]
+    preset = library["k3-latent-moe-no-norm"]
+    path = tmp_path / "a.gradtui"
+    sites = [Site("a", 0, "feedforward", 0), Site("b", 1, "feedforward", 1)]
+    facts = {"name": preset.id, "preset": msgspec.to_builtins(preset), "seed": 0}
+    with RunWriter(path, sites, facts) as writer:
+        for step, high in enumerate((1.1, 1.2, 2.0)):
+            values = np.ones((len(METRICS), 2), np.float32)
+            writer.append(Frame(step, 0.0, 0.1, 3.0, 1e-3, values))
+            writer.readings(step, {"routed_rms": {1: np.array([1.0, 1.05, high], np.float32)}})
+    with contextlib.closing(RunReader(path)) as run:
+        [claim] = claims_of(preset, claims, run.facts)
+        [marked] = marks(run, [claim])
+        assert (marked.mark, marked.value, marked.final) == ("holds", 2.0, False)
