@@ -247,7 +247,8 @@ def main() -> None:
         sys.exit(130)
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "gradtui"
-        _end(f"{error.format_message()} (see: {where} --help)", USAGE)
+        sentence = " ".join(error.format_message().split())
+        _end(f"{sentence} (see: {where} --help)", USAGE)
     except click.ClickException as error:
         _end(error.format_message(), error.exit_code)
     except Failure as error:

@@ -35,13 +35,16 @@ _WORST_FIRST: tuple[State, ...] = (
 class Flow:
     """`ratio` is the flow ratio, `spread` the largest over the smallest gradient across depth.
 
-    `first` is the index of the site that the ratio's numerator belongs to, None where there is no ratio.
+    `first` is the index of the site that the ratio's numerator belongs to, None where there is no ratio;
+    `steepest` that of the site across which the gradient changes most (from what leaves it to what enters it),
+    where it changes by more than all layers of a healthy stack together.
     """
 
     state: State
     ratio: float
     spread: float
     first: int | None = None
+    steepest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,12 @@ def classify(gradients: ArrayLike, nonfinite: bool = False, sites: Sequence[int]
         return Flow("silent", ratio, float("nan"))
     spread = float(flowing.max() / flowing.min())
     first = sites[int(np.flatnonzero(there)[0])] if sites else None
-    return Flow(_state(ratio, spread), ratio, spread, first)
+    jumps = np.abs(np.log10(flowing[1:] / flowing[:-1]))
+    steepest = None
+    if sites and jumps.max() > np.log10(UNEVEN):
+        # What lies between two points is the block that the later one leaves.
+        steepest = sites[int(np.flatnonzero(there)[1 + int(jumps.argmax())])]
+    return Flow(_state(ratio, spread), ratio, spread, first, steepest)
 
 
 def _flowing(points: NDArray[np.float64]) -> Flags:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradtui.analysis.alarms import NONFINITE, RECOVER, VANISH
+from gradtui.analysis.alarms import EXPLODE, NONFINITE, RECOVER, VANISH
 from gradtui.analysis.flow import FADING, Flow, State
 from gradtui.runs.schema import Event
 
@@ -20,8 +20,9 @@ class Verdict:
     """What happened up to one step.
 
     `since` is the step at which the present collapse began, `first` that of the first one (None: none);
-    `site` the index of the site where a non-finite value came first, `direction` forward, backward, update or
-    loss, `backward` the site where the backward pass met it first if the forward pass had met it before;
+    `site` the index of the site where a non-finite value came first, or across which the gradient changes most;
+    `direction` is forward, backward, update or loss, `backward` the site where the backward pass met it first if
+    the forward pass had met it before;
     `recovered` the step at which a vanished gradient came back; `by_first_steps` whether the first step
     was even and the first collapse came within the first optimizer steps.
     """
@@ -53,9 +54,12 @@ def judge(flow: Flow, step: int, events: Sequence[Event], first_ratio: float) ->
         return Verdict(
             "nonfinite", flow.ratio, flow.spread, begin.step, first, begin.site, begin.text, backward=backward
         )
+    if flow.state == "exploding":
+        began = [event.step for event in past if event.kind == EXPLODE]
+        return Verdict(flow.state, flow.ratio, flow.spread, began[-1] if began else None, first, flow.steepest)
     turns = [event for event in past if event.kind in (VANISH, RECOVER)]
     since = turns[-1].step if turns and turns[-1].kind == VANISH else None
     recovered = turns[-1].step if turns and turns[-1].kind == RECOVER else None
     if flow.state != "vanished":
         since = None
-    return Verdict(flow.state, flow.ratio, flow.spread, since, first, None, "", recovered, early)
+    return Verdict(flow.state, flow.ratio, flow.spread, since, first, flow.steepest, "", recovered, early)

@@ -350,7 +350,7 @@ class Probe:
         self._frozen = [p for p in self._known if not p.requires_grad and p.dtype in MEASURABLE]
         self._meter = meter = Meter(places, self._metrics, self._owners(), self._trainable)
         meter.follow(old)
-        meter.streams.folded = self._idle
+        self._listen_for(meter)
         old.detach()
         meter.attach()
         if unknown:
@@ -366,6 +366,13 @@ class Probe:
     def _mind(self, sums: Sums, scalars: Mapping[str, float]) -> None:
         if self._meter is not None:
             self._meter.mind(sums, scalars)
+
+    def _listen_for(self, meter: Meter) -> None:
+        meter.streams.folded = self._idle
+        meter.streams.is_cleared = self._is_cleared
+
+    def _is_cleared(self) -> bool:
+        return not self._round.read and all(p.grad is None for p in self._known)
 
     def _idle(self) -> None:
         """Very much has been heard without a step."""
@@ -434,18 +441,23 @@ class Probe:
         for parcel in self._wire.send(held.tally, held.scalars, held.tag):
             self._recorder.put(parcel)
 
-    def log(self, *, loss: Tensor | float) -> None:
+    def log(self, *, loss: Tensor | float | None = None, **others: object) -> None:
         """Record the step's loss: a number, or a tensor, which is not waited for.
 
         Before the optimizer's step or after it; several before one step (gradient accumulation) are averaged.
+        Of anything else that is logged a ProbeWarning says that it is not recorded.
         """
         if self._closed:
             return
+        if others:
+            self._cannot_see(f"only the loss is recorded, not {', '.join(others)}")
+            if loss is None:
+                return
         try:
             if isinstance(loss, Tensor):
                 value: Tensor | float = loss.detach().float().mean() if loss.ndim else loss.detach().clone()
             else:
-                value = float(loss)
+                value = float(loss)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             self._cannot_see(f"a loss cannot be recorded: {error}")
             return
@@ -534,7 +546,7 @@ class Probe:
         meter.adopt(heard)
         if self._attached:
             meter.attach()
-        meter.streams.folded = self._idle
+        self._listen_for(meter)
         self._meter = meter
         self._is_changed()  # from here on
         moving = {p for p in self._model.parameters() if p.requires_grad} | self._trainable

@@ -28,6 +28,7 @@ from gradtui.probe.tally import STREAM, STREAM_GRAD, STREAM_SUM, TRUNK, Tally
 _norm = torch.linalg.vector_norm
 # More than this is added up before the step comes (very many micro-batches, or no step at all).
 MOST_VALUES = 10_000
+MANY_PASSES = 25
 _AUTOGRAD = Path(torch.autograd.__file__).parent
 _OURS = -1  # torch numbers the hooks of others from 0
 _HALF = frozenset({torch.float16, torch.bfloat16})
@@ -80,6 +81,8 @@ class Streams:
         self.shapes: list[torch.Size | None] = [None] * len(taps)
         self._sizes = [-1] * len(taps)
         self.order: list[int] = []  # taps in the order in which they were first heard
+        self._thrown_away = 0  # passes since the last step
+        self._entry = 0  # the tap that a forward pass comes to first
         self.handed_on: dict[int, int] = {}
         self.shared: dict[int, int] = {}
         self._inputs: dict[int, tuple[int, weakref.ref[Tensor]]] = {}  # by id: who was first given it
@@ -92,6 +95,7 @@ class Streams:
         self.precise = set(range(self._count))
         self._hooks: list[Removable] = []
         self.folded: Callable[[], None] = lambda: None  # told when very much was heard without a step
+        self.is_cleared: Callable[[], bool] = lambda: False  # whether the gradients heard of were thrown away
         # Outputs that need no gradient (frozen layers), by site: the last before the step is the training pass's.
         self._quiet: dict[int, tuple[list[Tensor], tuple[int, ...], int]] = {}
         self._given: dict[int, weakref.ref[Tensor]] = {}  # what input taps have been given in this step
@@ -164,6 +168,7 @@ class Streams:
     def take(self) -> Tally:
         """Everything heard since the last call."""
         tally, self.tally = self.tally, self._empty()
+        self._thrown_away = 0
         self._given.clear()
         while self._leaves:
             self._leaves.pop().remove()
@@ -200,6 +205,12 @@ class Streams:
                     if sizes[index] < 0 and not _in_transform(tensor):
                         self._resize(index, tensor)
                     return
+                if self.tally.values and index == self._entry and self.is_cleared():
+                    # Another model's loss came by here (a generator's, through this critic), and then zero_grad.
+                    self.tally = self._empty()
+                    self._thrown_away += 1
+                    if self._thrown_away % MANY_PASSES == 0:
+                        self.folded()
                 if _in_transform(tensor):
                     raise RuntimeError("it runs inside torch.func, whose tensors exist only there")
                 x = tensor.detach()
@@ -267,6 +278,8 @@ class Streams:
         self.shapes[index], self._sizes[index] = tensor.shape, tensor.numel()
 
     def _first_heard(self, index: int, tensor: Tensor) -> None:
+        if not self.order:
+            self._entry = index
         self.order.append(index)
         self.entered()
         if self.taps[index].of_input:

@@ -19,6 +19,7 @@ _PLAIN = frozenset({Tensor, Parameter})
 MEASURABLE = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
 )
+LOOK_EVERY = 4  # steps
 FLAT_ELEMENTS = 1 << 20
 
 
@@ -127,7 +128,7 @@ class Weights:
         self._plain = [p for p in self._parameters if type(p) in _PLAIN]
         self.restless = False  # somebody writes to the weights between steps, unseen: remember them every time
         self._turn = 0
-        self._known: tuple[list[int], list[int]] | None = None
+        self._known: tuple[int, int] | None = None
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -154,15 +155,18 @@ class Weights:
     def before_step(self, weights: Mapping[Parameter, Tensor] | None = None) -> Tensor | None:
         """Know the parameters as they are before the step, or as `weights` says that they were.
 
-        Where nobody seems to have changed them since the last step, one site is looked at, each in its turn:
-        returns how far its weights are from those remembered. Writing to `parameter.data` leaves no other trace.
+        Where nobody seems to have changed them since the last step, one site is looked at now and then, each in
+        its turn: returns how far its weights are from those remembered. Writing to `parameter.data` leaves no
+        other trace.
         """
         if DELTA not in self._rows or not self._sites:
             return None
         if weights is None and not self.restless and self._state() == self._known:
-            self._turn = (self._turn + 1) % len(self._sites)
+            self._turn += 1
+            if self._turn % LOOK_EVERY:
+                return None
             with without_graph():
-                return self._sites[self._turn].drift()
+                return self._sites[self._turn // LOOK_EVERY % len(self._sites)].drift()
         # Somebody else has changed the weights since the last measured step, or this is the first.
         with without_graph():
             for site in self._sites:
@@ -182,9 +186,9 @@ class Weights:
                 places += [WEIGHT * count + site.index] * len(norms) + [DELTA * count + site.index] * len(deltas)
         self._known = self._state()
 
-    def _state(self) -> tuple[list[int], list[int]]:
-        """Changes whenever somebody changes a parameter, in place or by giving it other memory."""
-        return list(map(_VERSION, self._parameters)), list(map(Tensor.data_ptr, self._plain))
+    def _state(self) -> tuple[int, int]:
+        """Changes whenever somebody changes a parameter, in place (versions only grow) or by other memory."""
+        return sum(map(_VERSION, self._parameters)), sum(map(Tensor.data_ptr, self._plain))
 
 
 class without_graph:  # noqa: N801

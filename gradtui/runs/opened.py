@@ -12,13 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradtui import paths
+from gradtui.runs import SUFFIX
 from gradtui.runs.reader import RunReader
 from gradtui.runs.schema import ABSENT, Event, Flags, Floats, Site
 
 
 def open_run(path: str | os.PathLike[str]) -> OpenRun:
-    """Open a run file, finished or still being written; raises RunError, in one sentence, if it is none."""
-    return OpenRun(RunReader(Path(path)))
+    """Open a run file, finished or still being written, or one of gradtui's data directory by its name.
+
+    Raises RunError, in one sentence, if it is none.
+    """
+    file = Path(path)
+    if not file.exists() and file.name == str(path):  # a name of the list
+        named = paths.run_directory(paths.data_directory()) / f"{path}{'' if file.suffix == SUFFIX else SUFFIX}"
+        file = named if named.exists() else file
+    return OpenRun(RunReader(file))
 
 
 class OpenRun:

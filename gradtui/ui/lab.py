@@ -378,7 +378,9 @@ class Lab:
 
 def _look(number: int) -> tuple[str, str]:
     """Colour and mark of the so-manieth lane."""
-    return COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
+    # Who has a mark for the second time has it in another part of the colours.
+    turn = number // len(MARKS)
+    return COLORS[(number + 3 * turn) % len(COLORS)], MARKS[number % len(MARKS)]
 
 
 def _lane(number: int, name: str, title: str, title_zh: str, preset: Preset) -> LaneView:

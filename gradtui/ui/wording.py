@@ -77,16 +77,27 @@ def verdict_in_words(
         key = "now" if verdict.since is None else "since" if verdict.since == verdict.first else "again"
         since, step = verdict.since, verdict.first
         sentence = words(f"verdict.vanished_{key}", where=where, ratio=ratio, since=since, first=step)
-        return join(words, sentence, words("verdict.first_steps") if verdict.by_first_steps else "")
+        why = words("verdict.first_steps") if verdict.by_first_steps else _steepest(verdict, sites, words)
+        return join(words, sentence, why)
+    suffix = "_since" if verdict.state == "exploding" and verdict.since is not None else ""
     sentence = words(
-        f"verdict.{verdict.state}",
+        f"verdict.{verdict.state}{suffix}",
+        since=verdict.since,
         where=where,
         ratio=ratio,
         spread=format_number(verdict.spread),
         layer0=_layer0(verdict, where, words),
     )
     back = verdict.recovered is not None
-    return join(words, sentence, words("verdict.recovered", recovered=verdict.recovered) if back else "")
+    recovered = words("verdict.recovered", recovered=verdict.recovered) if back else ""
+    return join(words, sentence, _steepest(verdict, sites, words), recovered)
+
+
+def _steepest(verdict: Verdict, sites: Sequence[Site], words: Words) -> str:
+    """The one place that most of it happens at, if there is one."""
+    if verdict.site is None or verdict.state not in ("exploding", "uneven", "fading", "vanished"):
+        return ""
+    return words("verdict.steepest", site=site_in_words(sites[verdict.site], words))
 
 
 def _layer0(verdict: Verdict, where: str, words: Words) -> str:

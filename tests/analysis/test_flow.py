@@ -8,7 +8,7 @@ from conftest import make_frame, make_sites
 
 from gradtui.analysis.alarms import AlarmTracker, first_nonfinite
 from gradtui.analysis.depth import by_depth, depth_of
-from gradtui.analysis.flow import classify, flow_ratio
+from gradtui.analysis.flow import Gauge, classify, flow_ratio
 from gradtui.analysis.verdict import judge
 from gradtui.runs.schema import ABSENT, METRICS, Event
 
@@ -130,3 +130,16 @@ def test_a_bad_site_makes_its_layer_bad() -> None:
     bad[0, 4] = True
     _, flagged = by_depth(depth_of(sites, "grad_norm"), "grad_norm", np.ones((1, len(sites))), None, bad)
     assert flagged.tolist() == [[False, True]]
+
+
+def test_the_site_across_which_the_gradient_changes_most_is_named() -> None:
+    sites = make_sites(4)
+    gauge = Gauge.of(sites, METRICS)
+    values = make_frame(sites, 0).values
+    values[STREAM, [0, 2, 4, 6, 8]] = [5000.0, 4000.0, 1.5, 1.2, 1.0]
+    flow = gauge.read(values)
+    assert flow.state == "exploding"
+    assert sites[flow.steepest or 0].name == "layers.1.feedforward"
+    verdict = judge(flow, 7, [Event(3, "exploded", 0, 5000.0)], 1.0)
+    assert (verdict.since, verdict.site) == (3, flow.steepest)
+    assert gauge.read(make_frame(sites, 0).values).steepest is None

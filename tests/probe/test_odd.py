@@ -50,7 +50,7 @@ def test_weights_that_somebody_changes_between_steps_are_no_part_of_the_update(h
 
     expected = []
     with Probe(model, optimizers[0], run=tmp_path / "a.gradtui"):
-        for step in range(12):
+        for step in range(16):
             for m, optimizer in zip((model, reference), optimizers, strict=True):
                 optimizer.zero_grad()
                 loss_of(m, step).backward()
@@ -63,7 +63,7 @@ def test_weights_that_somebody_changes_between_steps_are_no_part_of_the_update(h
             time.sleep(0.03)
     run = Recorded(tmp_path / "a.gradtui")
     # One site is looked at in each step, and what is found is known with a delay.
-    rows = slice(0, None) if how == "in place" else slice(8, None)
+    rows = slice(0, None) if how == "in place" else slice(12, None)
     np.testing.assert_allclose(
         run.tables["update_ratio"][rows, run.names.index("layers.1")], expected[rows], rtol=1e-3
     )
@@ -345,3 +345,42 @@ def test_models_that_train_in_several_threads_do_not_disturb_each_other(tmp_path
         run = Recorded(tmp_path / f"{number}.gradtui")
         assert len(run.steps) == 60
         assert np.isfinite(run.tables["grad_norm"]).all()
+
+
+def test_what_another_models_loss_sends_through_and_zero_grad_throws_away_does_not_count(tmp_path: Path) -> None:
+    critic, reference = seeded(Net), seeded(Net)
+    generator = nn.Linear(4, 4)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.0) for m in (critic, generator)]
+    with Probe(critic, optimizers[0], run=tmp_path / "a.gradtui"):
+        for step in range(3):
+            optimizers[0].zero_grad()
+            (loss_of(critic, step) + critic(generator(batch(step)).detach()).mean()).backward()
+            optimizers[0].step()
+            optimizers[1].zero_grad()
+            critic(generator(batch(step))).mean().backward()
+            optimizers[1].step()
+    run = Recorded(tmp_path / "a.gradtui")
+    x = [reference.embedding(batch(2)), reference.embedding(generator(batch(2)).detach())]
+    for one in x:
+        one.retain_grad()
+    y = []
+    for one in x:
+        for block in reference.layers:
+            one = block(one)
+        y.append(reference.head(one))
+    (y[0].square().mean() + y[1].mean()).backward()
+    assert run.value("stream_grad", "embedding", 2) == pytest.approx(norm([x[0].grad, x[1].grad]), rel=1e-5)
+
+
+def test_logging_more_than_a_loss_is_a_warning_and_no_error(tmp_path: Path) -> None:
+    model = seeded(Net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with (
+        pytest.warns(ProbeWarning, match="only the loss is recorded, not accuracy"),
+        Probe(model, optimizer, run=tmp_path / "a.gradtui") as probe,
+    ):
+        for step in range(2):
+            loss_of(model, step).backward()
+            optimizer.step()
+            probe.log(loss=1.5, accuracy=0.5)
+    assert list(Recorded(tmp_path / "a.gradtui").loss) == [1.5, 1.5]
