@@ -18,7 +18,7 @@ from gradtui.presets import Preset
 from gradtui.probe.meter import Meter
 from gradtui.probe.places import described
 from gradtui.probe.wire import Unopened, Wire
-from gradtui.runs.schema import CLIPPED, METRICS, TRUNK_SHARE, Event, Floats, Frame
+from gradtui.runs.schema import CLIPPED, METRICS, TRUNK_SHARE, Event, Floats, Frame, is_close
 from gradtui.runs.writer import RunWriter
 from gradtui.zoo import registry
 from gradtui.zoo.corpus import load_corpus
@@ -26,9 +26,6 @@ from gradtui.zoo.model import Transformer
 
 # A few steps beyond the first non-finite loss show that it stays so; more would only burn time.
 NONFINITE_STEPS = 5
-# What costs more than it is worth at every step (what came along the trunk, what modules tell of themselves) is
-# measured at each of the first steps, where things happen, and at some of the later ones.
-CLOSELY, CLOSER_EVERY = 20, 10
 
 
 class Trainer:
@@ -91,7 +88,7 @@ class Trainer:
             self.device
         )
         self._optimizer.zero_grad(set_to_none=True)
-        closely = self.step_count < CLOSELY or self.step_count % CLOSER_EVERY == 0
+        closely = is_close(self.step_count)
         self._meter.streams.listen_along(closely)
         loss = self.model.loss(tokens_BS)
         loss.backward()

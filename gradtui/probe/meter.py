@@ -12,7 +12,19 @@ from torch.nn import Parameter
 
 from gradtui.probe.places import Place
 from gradtui.probe.streams import Streams, Tap
-from gradtui.probe.tally import GRAD, GRAD_CLIPPED, NEEDS, STREAM, STREAM_GRAD, STREAM_SUM, TRUNK, Sums, Tally
+from gradtui.probe.tally import (
+    DELTA,
+    GRAD,
+    GRAD_CLIPPED,
+    NEEDS,
+    STREAM,
+    STREAM_GRAD,
+    STREAM_SUM,
+    TRUNK,
+    WEIGHT,
+    Sums,
+    Tally,
+)
 from gradtui.probe.weights import Weights
 from gradtui.runs.schema import Site
 
@@ -154,6 +166,11 @@ class Meter:
         tally.places += heard.places
         tally.elements, tally.width = heard.elements, heard.width
         return tally
+
+    def heard(self, tally: Tally) -> int:
+        """How many values a step has collected beside those of the weights, which not every step collects."""
+        count = len(self.sites)
+        return sum(not WEIGHT * count <= place < (DELTA + 1) * count for place in tally.places)
 
     def blind(self, tally: Tally, *, compiled: bool) -> list[str]:
         """Sentences that name what this step should have heard and did not, and why."""

@@ -43,7 +43,7 @@ from gradtui.probe.streams import Streams, by_signal
 from gradtui.probe.tally import Sums, Tally
 from gradtui.probe.weights import MEASURABLE
 from gradtui.probe.wire import Wire
-from gradtui.runs.schema import CLIPPED, Event
+from gradtui.runs.schema import CLIPPED, CLOSE_METRICS, Event, is_close
 
 # If no forward pass was heard by then, none will be: the model is compiled as a whole, or called by other ways.
 PATIENCE_STEPS = 2
@@ -106,7 +106,8 @@ class Probe:
     `run` is the run file to write (default: a new one in gradtui's data directory); `layers` a path such as
     "transformer.h", a list of modules, or a predicate of (name, module), default: the residual blocks that are
     found; `metrics` some of grad_norm, act_rms, stream_grad, weight_norm, update_ratio, mean_share, clipped_norm,
-    default: all but mean_share, and clipped_norm where gradients are clipped;
+    default: all but mean_share, clipped_norm where gradients are clipped, and weight_norm and update_ratio at each
+    of the first twenty steps and every tenth later (name them to have them at every step);
     `every` measures each k-th step only; `keep` bounds the file to that many steps in full, older ones thinned.
 
     For those who build on it: `facts` are noted in the run file, `log_first` says whether losses are logged before
@@ -140,7 +141,8 @@ class Probe:
         self._keep = None if keep is None else whole_number("keep", keep)
         self._outer, self._model = model, unwrapped(model)
         self._metrics, self._remarks = choose_metrics(self._model, metrics)
-        self._clipping_welcome = metrics is None
+        self._clipping_welcome = self._sparing = metrics is None
+        self._remembering = False
         # Now, not at the first step: a script may by then have frozen what is not that optimizer's turn.
         self._trainable = frozenset(p for p in self._model.parameters() if p.requires_grad)
         self._frozen = [p for p in self._model.parameters() if not p.requires_grad and p.dtype in MEASURABLE]
@@ -254,6 +256,11 @@ class Probe:
     def _measuring(self) -> bool:
         return self._step % self._every == 0
 
+    @property
+    def _close(self) -> bool:
+        """Whether this step's update is measured, too."""
+        return not self._sparing or is_close(self._step // self._every)
+
     @_harmless
     def _before_step(self, position: int, closure: bool) -> None:
         if self._mute:
@@ -279,7 +286,8 @@ class Probe:
                 self._round.scalars[attribute] = value.clone()
         if not closure:  # with one, backward is yet to come
             self._read(position)
-        self._round.scalars.update(self._meter.before_step(position))
+        if self._close:
+            self._round.scalars.update(self._meter.before_step(position))
 
     def _after_step(self, position: int) -> None:
         if not self._mute:
@@ -304,7 +312,8 @@ class Probe:
         meter = self._meter if self._measuring and position not in self._round.stepped else None
         if meter is not None:
             self._read(position)
-            meter.after_step(position)
+            if self._close:
+                meter.after_step(position)
         self._round.stepped.add(position)
         if len(self._round.stepped | self._round.skipped) == len(self._optimizers):
             self._finish(_rate(self._optimizers[0]))
@@ -320,17 +329,20 @@ class Probe:
             return
         meter = self._meter
         if meter is not None and self._held is not None:
-            meter.after_step()
-            late = meter.take_weights()
-            self._held.tally.values += late.values
-            self._held.tally.places += late.places
+            if self._remembering:
+                meter.after_step()
+                late = meter.take_weights()
+                self._held.tally.values += late.values
+                self._held.tally.places += late.places
             if self._ranks is not None:
                 self._ranks.combine(self._held.tally)
         self._ship()
         if self._measuring and self._ready():
             assert self._meter is not None
             self._read(0)
-            self._meter.before_step()
+            self._remembering = self._close
+            if self._remembering:
+                self._meter.before_step()
         self._finish(None)
 
     def _is_changed(self) -> bool:
@@ -577,6 +589,7 @@ class Probe:
             "device_name": name,
             "parameters": sum(p.numel() for p in self._model.parameters()),
             "every": self._every,
+            "closely": list(CLOSE_METRICS) if self._sparing else [],
             "blind": [],
             "versions": {
                 "gradtui": __version__,
@@ -587,7 +600,7 @@ class Probe:
 
     def _look(self, tally: Tally) -> None:
         """Whenever a step has collected more or less than the one before: is there something out of sight?"""
-        count = len(tally.places)
+        count = self._meter.heard(tally) if self._meter is not None else 0
         if count == self._usual or self._looks >= LOOKS or self._meter is None:
             return
         self._usual = count

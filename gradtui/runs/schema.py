@@ -28,6 +28,18 @@ METRICS: tuple[str, ...] = (
 )
 # Only where gradients are clipped, beside the norm from before: ‖∂L/∂θ‖₂ of what the optimizer was given.
 CLIPPED = "clipped_norm"
+# Of the steps that are measured only some are measured closely: what costs more than it is worth at every step
+# waits for them. They are each of the first, where things happen, and every tenth later.
+CLOSELY, CLOSER_EVERY = 20, 10
+# What a probe measures closely unless it is asked for by name; the fact "closely" of a run lists it.
+CLOSE_METRICS = ("weight_norm", "update_ratio")
+
+
+def is_close(count: int) -> bool:
+    """Whether the measured step number `count`, from 0, is measured closely."""
+    return count < CLOSELY or count % CLOSER_EVERY == 0
+
+
 # The zoo's models tell at some of the steps, per sublayer, how much of ∂L/∂x came along the trunk:
 # ‖what the trunk alone carries back to x‖ / ‖∂L/∂(what the sublayer returns)‖.
 TRUNK_SHARE = "trunk_share"

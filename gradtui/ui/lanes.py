@@ -18,7 +18,17 @@ from gradtui.engine.protocol import LaneState
 from gradtui.presets import Preset
 from gradtui.runs import RunError
 from gradtui.runs.reader import LossWindow, RunReader, Snapshot
-from gradtui.runs.schema import CLIPPED, PYRAMID_FACTOR, STREAM_METRICS, TRUNK_SHARE, Event, Flags, Floats, Site
+from gradtui.runs.schema import (
+    CLIPPED,
+    CLOSER_EVERY,
+    PYRAMID_FACTOR,
+    STREAM_METRICS,
+    TRUNK_SHARE,
+    Event,
+    Flags,
+    Floats,
+    Site,
+)
 from gradtui.ui.measures import GAIN, GRADIENT, MEASURES
 
 State = LaneState | str
@@ -243,7 +253,30 @@ class LaneView:
         if self.reader is None or self.last_step < 0:
             return None
         step = self.last_step if cursor is None else self.reader.nearest_step(cursor)
-        return self.reader.frame(step)
+        snapshot = self.reader.frame(step)
+        return snapshot and self._completed(self.reader, snapshot)
+
+    @property
+    def closely(self) -> tuple[str, ...]:
+        """The metrics that this run measures at some steps only."""
+        listed = self.reader.facts.get("closely") if self.reader is not None else None
+        names = listed if isinstance(listed, list) else []
+        return tuple(name for name in names if self.reader is not None and name in self.reader.metrics)
+
+    def _completed(self, reader: RunReader, snapshot: Snapshot) -> Snapshot:
+        """With the last values of what was not measured at this very step."""
+        for name in self.closely:
+            row = reader.metrics.index(name)
+            if not np.isnan(snapshot.values[row]).all() or snapshot.nonfinite[row].any():
+                continue
+            span = CLOSER_EVERY * max(1, int(reader.facts.get("every") or 1))
+            window = reader.window(name, max(snapshot.frame.step - span, 0), snapshot.frame.step, 2 * span)
+            found = np.flatnonzero((~np.isnan(window.mean) | window.nonfinite).any(axis=1))
+            if found.size:
+                values, nonfinite = snapshot.values.copy(), snapshot.nonfinite.copy()
+                values[row], nonfinite[row] = window.mean[found[-1]], window.nonfinite[found[-1]]
+                snapshot = Snapshot(snapshot.frame, values, nonfinite)
+        return snapshot
 
     @_unless_unreadable
     def verdict(self, cursor: int | None) -> Verdict | None:
@@ -361,7 +394,7 @@ class LaneView:
         values, bad = combine(self.depth(metric), metric, mean, weights, nonfinite)
         steps = np.concatenate([window.steps for window in windows])
         kept = forward_only(steps)
-        if metric in SPARSE:
+        if metric in SPARSE or metric in self.closely:
             kept = kept & (~np.isnan(values) | bad).any(axis=1)
             if not kept.any():
                 return None

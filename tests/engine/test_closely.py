@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from gradtui.engine.trainer import CLOSELY, CLOSER_EVERY, Trainer
+from gradtui.engine.trainer import Trainer
 from gradtui.presets import ModelConfig, MoEConfig, Preset, TrainingConfig
 from gradtui.runs.reader import RunReader
+from gradtui.runs.schema import CLOSELY, CLOSER_EVERY
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
 

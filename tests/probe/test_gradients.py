@@ -369,3 +369,24 @@ def test_a_loss_logged_after_the_end_is_nobodys(tmp_path: Path) -> None:
     for _ in range(3):
         probe.log(loss=1.0)
     assert not probe._losses
+
+
+@pytest.mark.parametrize("metrics", [None, ["update_ratio", "weight_norm"]])
+def test_updates_are_measured_at_the_first_steps_and_every_tenth_unless_they_are_asked_for(
+    metrics: list[str] | None, train: Train
+) -> None:
+    steps = 41
+    run = train(seeded(Net), steps=steps, metrics=metrics)
+    measured = np.flatnonzero(~np.isnan(run.tables["update_ratio"][:, 1]))
+    assert list(measured) == (list(range(steps)) if metrics else [*range(20), 20, 30, 40])
+    assert run.facts["closely"] == ([] if metrics else ["weight_norm", "update_ratio"])
+    model = seeded(Net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in range(31):
+        optimizer.zero_grad()
+        loss_of(model, step).backward()
+        before = [p.detach().clone() for p in model.layers[0].parameters()]
+        optimizer.step()
+    moved = [a - b.detach() for a, b in zip(before, model.layers[0].parameters(), strict=True)]
+    assert run.value("update_ratio", "layers.0", 30) == pytest.approx(norm(moved) / norm(before), rel=1e-3)
+    assert run.value("weight_norm", "layers.0", 30) == pytest.approx(norm(before), rel=1e-4)
