@@ -246,7 +246,10 @@ def test_a_signal_keeps_what_was_trained_and_says_where(presets: str, tmp_path: 
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(number)
-    _, said = process.communicate(timeout=20)
+    try:
+        _, said = process.communicate(timeout=20)
+    finally:
+        process.kill()  # a million steps are too many to be left behind
     assert process.returncode == 128 + number
     assert str(out) in said
     assert "Traceback" not in said
