@@ -154,6 +154,7 @@ def test_no_traceback_shows_a_frame_of_gradtui(tmp_path: Path) -> None:
             assert error == alone
 
 
+@pytest.mark.slow
 def test_compiled_models_are_recorded_and_compiled_without_complaint(tmp_path: Path) -> None:
     done = recorded([str(HERE / "compiled.py")], tmp_path, "--run", "out.gradtui")
     expected = plain([str(HERE / "compiled.py")], tmp_path)

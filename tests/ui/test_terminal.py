@@ -208,6 +208,7 @@ def test_a_killed_supervisor_is_said_and_r_starts_another(tmux: Tmux) -> None:
     tmux.assert_whole(0)
 
 
+@pytest.mark.slow
 def test_a_resize_storm_while_streaming_ends_where_it_began(tmux: Tmux) -> None:
     tmux.start()
     tmux.until_data()
@@ -239,6 +240,7 @@ def test_sixteen_colours_are_enough(tmux: Tmux) -> None:
     tmux.assert_whole(0)
 
 
+@pytest.mark.slow
 def test_two_labs_at_once_do_not_disturb_each_other(tmux: Tmux, tmp_path: Path) -> None:
     tmux.start()
     tmux.until_data()
@@ -380,6 +382,7 @@ def test_a_screen_that_is_terminated_leaves_the_script_running(beside: Tmux, tmp
     assert goes_on(tmp_path / "x.log")
 
 
+@pytest.mark.slow
 def test_a_terminal_that_takes_no_more_output_does_not_keep_it_from_ending(tmp_path: Path) -> None:
     marker = f"GRADTUI_TEST=stuck-{uuid.uuid4().hex[:8]}"
     name, _, value = marker.partition("=")
