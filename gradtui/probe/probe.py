@@ -43,7 +43,7 @@ from gradtui.probe.streams import Streams, by_signal
 from gradtui.probe.tally import Sums, Tally
 from gradtui.probe.weights import MEASURABLE
 from gradtui.probe.wire import Wire
-from gradtui.runs.schema import CLIPPED, CLOSE_METRICS, Event, is_close
+from gradtui.runs.schema import CLIPPED, CLOSE_METRICS, FIRST_UPDATES, Event, is_close
 
 # If no forward pass was heard by then, none will be: the model is compiled as a whole, or called by other ways.
 PATIENCE_STEPS = 2
@@ -107,7 +107,7 @@ class Probe:
     "transformer.h", a list of modules, or a predicate of (name, module), default: the residual blocks that are
     found; `metrics` some of grad_norm, act_rms, stream_grad, weight_norm, update_ratio, mean_share, clipped_norm,
     default: all but mean_share, clipped_norm where gradients are clipped, and weight_norm and update_ratio at each
-    of the first twenty steps and every tenth later (name them to have them at every step);
+    of the first five steps and every tenth later (name them to have them at every step);
     `every` measures each k-th step only; `keep` bounds the file to that many steps in full, older ones thinned.
 
     For those who build on it: `facts` are noted in the run file, `log_first` says whether losses are logged before
@@ -259,7 +259,7 @@ class Probe:
     @property
     def _close(self) -> bool:
         """Whether this step's update is measured, too."""
-        return not self._sparing or is_close(self._step // self._every)
+        return not self._sparing or is_close(self._step // self._every, FIRST_UPDATES)
 
     @_harmless
     def _before_step(self, position: int, closure: bool) -> None:

@@ -33,11 +33,12 @@ CLIPPED = "clipped_norm"
 CLOSELY, CLOSER_EVERY = 20, 10
 # What a probe measures closely unless it is asked for by name; the fact "closely" of a run lists it.
 CLOSE_METRICS = ("weight_norm", "update_ratio")
+FIRST_UPDATES = 5
 
 
-def is_close(count: int) -> bool:
-    """Whether the measured step number `count`, from 0, is measured closely."""
-    return count < CLOSELY or count % CLOSER_EVERY == 0
+def is_close(count: int, first: int = CLOSELY) -> bool:
+    """Whether the measured step number `count`, from 0, is measured closely: of the `first`, or each tenth."""
+    return count < first or count % CLOSER_EVERY == 0
 
 
 # The zoo's models tell at some of the steps, per sublayer, how much of ∂L/∂x came along the trunk:

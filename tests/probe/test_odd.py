@@ -49,7 +49,7 @@ def test_weights_that_somebody_changes_between_steps_are_no_part_of_the_update(h
                     p.mul_(0.5)
 
     expected = []
-    with Probe(model, optimizers[0], run=tmp_path / "a.gradtui"):
+    with Probe(model, optimizers[0], run=tmp_path / "a.gradtui", metrics=["update_ratio"]):
         for step in range(16):
             for m, optimizer in zip((model, reference), optimizers, strict=True):
                 optimizer.zero_grad()
