@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from gradtui.engine.allocator import keep_freed_pages
 from gradtui.engine.device import choose_device
 from gradtui.engine.trainer import Trainer
 from gradtui.presets import Preset, load_library
+from gradtui.probe.recorder import ProbeWarning
 from gradtui.zoo import registry
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
@@ -67,6 +69,7 @@ def _ratios(bare: Callable[[], object], probed: Callable[[], object], pairs: int
 
 
 def _prepare() -> torch.device:
+    warnings.simplefilter("ignore", ProbeWarning)  # the zoo's position embedding is no module that is called
     torch.set_num_threads(1)
     keep_freed_pages()
     return choose_device("auto")

@@ -18,7 +18,7 @@ from gradtui.presets import Preset
 from gradtui.probe.meter import Meter
 from gradtui.probe.places import described
 from gradtui.probe.wire import Unopened, Wire
-from gradtui.runs.schema import CLIPPED, METRICS, TRUNK_SHARE, Event, Floats, Frame, is_close
+from gradtui.runs.schema import CLIPPED, CLOSE_METRICS, METRICS, TRUNK_SHARE, Event, Floats, Frame, is_close
 from gradtui.runs.writer import RunWriter
 from gradtui.zoo import registry
 from gradtui.zoo.corpus import load_corpus
@@ -57,6 +57,7 @@ class Trainer:
         config, training = self.preset.model, self.preset.training
         return {
             "source": "preset",
+            "closely": list(CLOSE_METRICS),
             "name": self.preset.id,
             "preset": msgspec.to_builtins(self.preset),
             "seed": self.seed,
@@ -96,10 +97,11 @@ class Trainer:
         if training.clip:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), training.clip)
             self._meter.read_clipped()
-        scalars = {"loss": loss, "lr": lr, **self._meter.before_step()}
+        scalars = {"loss": loss, "lr": lr, **(self._meter.before_step() if closely else {})}
         self._optimizer.step()
         self.model.after_step()
-        self._meter.after_step()
+        if closely:
+            self._meter.after_step()
         told = self._readings() if closely else {}
         tag = self.step_count, list(told)
         arrived = self._wire.send(self._meter.take(), scalars, tag, list(told.values()))
