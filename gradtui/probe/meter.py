@@ -56,11 +56,11 @@ class Meter:
         self.streams = Streams(
             [tap for _, tap in heard], rows, sites=[index for index, _ in heard], count=len(places)
         )
+        self._minded = False
         self._places, self._owners = tuple(places), tuple(owners)
         self.train(trainable)
         self._tally = self._empty()
         self._adopted: Tally | None = None
-        self._minded = False
         self._spans: dict[int, list[tuple[int, int]]] = {}  # by optimizer, where its gradients are in the tally
 
     def _empty(self) -> Tally:
@@ -70,11 +70,19 @@ class Meter:
         """Go on where the meter of a model of the same sites has left off, in the middle of a step."""
         self._adopted = earlier.streams.take()
         self.streams.precise, self._minded = earlier.streams.precise, earlier._minded
+        self._hand_on()
 
     def train(self, trainable: frozenset[Parameter]) -> None:
         """Measure these parameters, and all that need a gradient now; called again where layers are unfrozen."""
         shares = [_share(self._places, self._owners, k, trainable) for k in range(len(self._owners))]
         self._weights = [Weights(share, len(self.sites), self._rows) for share in shares]
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        """What is known of sites that need more precise sums, to weights that were taken on anew."""
+        if self._minded:
+            for weights in self._weights:
+                weights.mind(self.streams.precise, 0.0)
 
     @property
     def places(self) -> tuple[Place, ...]:

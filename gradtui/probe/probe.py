@@ -230,9 +230,7 @@ class Probe:
             self._hook(inner)
 
     def _hook(self, optimizer: Optimizer) -> None:
-        position = self._optimizers.index(optimizer)
-
-        pid = self._pid
+        position, pid = self._optimizers.index(optimizer), self._pid
 
         def before(_optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             # A compiled step must not take the hook into its graph, and a forked child has no recorder.
