@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gradtui.probe.probe import Probe
-    from gradtui.runs.opened import open_run
+    from gradtui.runs.open_run import open_run
 
 __version__ = "0.1.0"
 __all__ = ["Probe", "__version__", "open_run"]
 
 # `import gradtui` is instant; torch and NumPy are loaded by what needs them.
-_LATE = {"Probe": "gradtui.probe.probe", "open_run": "gradtui.runs.opened"}
+_LATE = {"Probe": "gradtui.probe.probe", "open_run": "gradtui.runs.open_run"}
 
 
 def __getattr__(name: str) -> Any:

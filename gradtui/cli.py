@@ -16,7 +16,7 @@ import msgspec
 
 from gradtui import __version__, paths
 from gradtui.commands import data, script, verify
-from gradtui.failure import FAILURE, USAGE, Failure
+from gradtui.errors import FAILURE, USAGE, Failure
 from gradtui.presets import Library, Preset, PresetError, load_library
 from gradtui.runs import RunError
 
@@ -121,11 +121,11 @@ def _train(
     preset: Preset, seed: int, device: str, out: Path | None, keep: int | None, as_json: bool
 ) -> dict[str, Any]:
     # torch is loaded here, after all that can be refused without it.
+    from gradtui.analysis.summary import summarise
     from gradtui.engine.device import DeviceError, choose_device
     from gradtui.engine.headless import Interrupted, train
     from gradtui.runs.reader import RunReader
-    from gradtui.runs.summary import summarise
-    from gradtui.ui.report import report
+    from gradtui.ui.text.report import report
     from gradtui.zoo.corpus import CorpusError
 
     try:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gradtui.adapters.recording import Recording, framework
-from gradtui.probe.places import Layers
+from gradtui.probe.discovery import Layers
 
 
 def _lightning() -> ModuleType:

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gradtui.probe.places import Layers, unwrapped
+from gradtui.probe.discovery import Layers, unwrapped
 from gradtui.probe.probe import Probe
 
 

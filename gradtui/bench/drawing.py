@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from gradtui.bench import Result, summarise
+from gradtui.i18n import Words
 from gradtui.runs.schema import METRICS, Frame, Site
 from gradtui.runs.writer import RunWriter
-from gradtui.ui import painting
-from gradtui.ui.i18n import Words
-from gradtui.ui.lab import Lab
-from gradtui.ui.lanes import LaneView
-from gradtui.ui.sites import Filter, SiteTable
+from gradtui.ui.charts import painting
+from gradtui.ui.session.lane import LaneView
+from gradtui.ui.session.session import Lab
+from gradtui.ui.session.site_table import Filter, SiteTable
 
 LAYERS, STEPS = 12, 400
 PANE = (51, 17)

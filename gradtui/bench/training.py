@@ -16,8 +16,8 @@ from gradtui.engine.allocator import keep_freed_pages
 from gradtui.engine.device import choose_device
 from gradtui.engine.trainer import Trainer
 from gradtui.presets import Preset, load_library
+from gradtui.presets import parts as registry
 from gradtui.probe.recorder import ProbeWarning
-from gradtui.zoo import registry
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradtui import paths
-from gradtui.failure import FAILURE, USAGE, Failure
+from gradtui.errors import FAILURE, USAGE, Failure
 
 if TYPE_CHECKING:
-    from gradtui.runs.listing import Listed
+    from gradtui.analysis.listing import Listed
     from gradtui.runs.reader import RunReader
 
 FIGURES = ("svg", "png")
@@ -47,7 +47,7 @@ def runs() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 def ls(directory: Path | None, as_json: bool) -> None:
     """List the run files in DIR, else in the data directory; newest first."""
-    from gradtui.runs.listing import list_runs
+    from gradtui.analysis.listing import list_runs
 
     directory = _directory(directory)
     found = list_runs(directory)
@@ -64,7 +64,7 @@ def ls(directory: Path | None, as_json: bool) -> None:
 def _table(found: Sequence[Listed]) -> Iterator[str]:
     from rich.cells import cell_len, set_cell_size
 
-    from gradtui.ui.i18n import Words, system_language
+    from gradtui.i18n import Words, system_language
 
     words = Words(system_language())
     rows = [("NAME", "WHAT", "WHEN", "STEPS", "STATE", "SIZE", "VERDICT")]
@@ -102,7 +102,7 @@ def _state(run: Listed, words: Any) -> str:
 
 
 def _verdict(run: Listed, words: Any) -> str:
-    from gradtui.ui.wording import STATE_MARKS, verdict_in_short
+    from gradtui.ui.text.verdict import STATE_MARKS, verdict_in_short
 
     verdict = run.verdict
     if verdict is None:
@@ -167,7 +167,7 @@ def rm(names: tuple[str, ...], yes: bool, force: bool, older_than: str | None, e
     A name is that of the list, or the beginning of one if it is the only one; a pattern ('post-ln*') may mean
     several. Without a name, --older-than or --ended choose from the data directory.
     """
-    from gradtui.runs.listing import list_runs, look, remove, total_size
+    from gradtui.analysis.listing import list_runs, look, remove, total_size
 
     age = _age(older_than)
     directory = paths.run_directory(paths.data_directory())
@@ -230,8 +230,8 @@ def _named(names: Sequence[str], directory: Path) -> list[Path]:
 
 
 def _find(name: str, directory: Path, *, several: bool) -> list[Path]:
+    from gradtui.analysis.listing import find
     from gradtui.runs import SUFFIX
-    from gradtui.runs.listing import find
 
     found = find(name, directory)
     if not found:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from gradtui import paths
-from gradtui.failure import FAILURE, USAGE, Failure
+from gradtui.errors import FAILURE, USAGE, Failure
 
 _SUFFIX = ".gradtui"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from gradtui import paths
-from gradtui.failure import FAILURE, USAGE, Failure
+from gradtui.errors import FAILURE, USAGE, Failure
 
 
 @click.command()
@@ -46,8 +46,8 @@ def verify(
     Every claim is measured with the seeds 0, 1, 2 …; a second call only does what has changed. A claim that does
     not hold is a result, and no failure: the exit code is 1 only where something could not be checked.
     """
+    from gradtui.i18n import system_language
     from gradtui.presets import load_library
-    from gradtui.ui.i18n import system_language
     from gradtui.verify import VerifyError
     from gradtui.verify.claims import ClaimError, load_claims
 

@@ -15,12 +15,12 @@ from gradtui import __version__
 from gradtui.analysis.alarms import AlarmTracker
 from gradtui.engine.device import choose_device
 from gradtui.presets import Preset
+from gradtui.presets import parts as registry
+from gradtui.probe.discovery import described
 from gradtui.probe.meter import Meter
-from gradtui.probe.places import described
 from gradtui.probe.wire import Unopened, Wire
 from gradtui.runs.schema import CLIPPED, CLOSE_METRICS, METRICS, TRUNK_SHARE, Event, Floats, Frame, is_close
 from gradtui.runs.writer import RunWriter
-from gradtui.zoo import registry
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
 

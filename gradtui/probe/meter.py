@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from torch import Tensor
 from torch.nn import Parameter
 
-from gradtui.probe.places import Place
-from gradtui.probe.streams import Streams, Tap
-from gradtui.probe.tally import (
+from gradtui.probe.accumulator import (
     DELTA,
     GRAD,
     GRAD_CLIPPED,
@@ -25,7 +23,9 @@ from gradtui.probe.tally import (
     Sums,
     Tally,
 )
-from gradtui.probe.weights import Weights
+from gradtui.probe.activations import Streams, Tap
+from gradtui.probe.discovery import Place
+from gradtui.probe.parameters import Weights
 from gradtui.runs.schema import Site
 
 

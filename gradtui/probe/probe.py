@@ -25,8 +25,13 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from gradtui import __version__
-from gradtui.probe import interpose
-from gradtui.probe.arguments import (
+from gradtui.probe import torch_patches as interpose
+from gradtui.probe.accumulator import Sums, Tally
+from gradtui.probe.activations import Streams, by_signal
+from gradtui.probe.discovery import Layers, is_compiled, renewed, settle, skipped, survey, unwrapped
+from gradtui.probe.distributed import Ranks, meet, rank
+from gradtui.probe.meter import Meter, rows_of
+from gradtui.probe.options import (
     choose_metrics,
     default_name,
     inner_optimizer,
@@ -35,13 +40,8 @@ from gradtui.probe.arguments import (
     warn,
     whole_number,
 )
-from gradtui.probe.meter import Meter, rows_of
-from gradtui.probe.places import Layers, is_compiled, renewed, settle, skipped, survey, unwrapped
-from gradtui.probe.ranks import Ranks, meet, rank
+from gradtui.probe.parameters import MEASURABLE
 from gradtui.probe.recorder import Recorder, Tag
-from gradtui.probe.streams import Streams, by_signal
-from gradtui.probe.tally import Sums, Tally
-from gradtui.probe.weights import MEASURABLE
 from gradtui.probe.wire import Wire
 from gradtui.runs.schema import CLIPPED, CLOSE_METRICS, FIRST_UPDATES, Event, is_close
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtui.analysis.alarms import AlarmTracker
-from gradtui.probe.tally import Sums
+from gradtui.probe.accumulator import Sums
 from gradtui.probe.wire import Unopened
 from gradtui.runs import RunError
 from gradtui.runs.schema import Event, Frame, Site

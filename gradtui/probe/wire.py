@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradtui.probe.tally import Sums, Tally, matrix, sums, sums_of_all
+from gradtui.probe.accumulator import Sums, Tally, matrix, sums, sums_of_all
 from gradtui.probe.transfer import Transfer
 from gradtui.runs.schema import Floats
 

@@ -22,17 +22,17 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from gradtui import paths
+from gradtui.i18n import LANGUAGES, Words
 from gradtui.ui.actions import ACTIONS, applicable
-from gradtui.ui.i18n import LANGUAGES, Words
-from gradtui.ui.script import shell_code
+from gradtui.ui.session.script import shell_code
 from gradtui.ui.svg import with_cell_widths
 
 if TYPE_CHECKING:
     from gradtui.engine import protocol
-    from gradtui.ui.lab import Lab
-    from gradtui.ui.lifeline import Lifeline
     from gradtui.ui.screens.lab import LabScreen
     from gradtui.ui.screens.leave import Choice
+    from gradtui.ui.session.session import Lab
+    from gradtui.ui.terminal_guard import Lifeline
 
 STOP_LOOK_SECONDS = 0.1
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradtui import paths
-from gradtui.failure import FAILURE, Failure
-from gradtui.ui.i18n import Words, system_language
-from gradtui.ui.lifeline import Lifeline
+from gradtui.errors import FAILURE, Failure
+from gradtui.i18n import Words, system_language
+from gradtui.ui.terminal_guard import Lifeline
 
 if TYPE_CHECKING:
     from gradtui.ui.app import GradtuiApp
-    from gradtui.ui.lab import Lab
-    from gradtui.ui.script import Script
+    from gradtui.ui.session.script import Script
+    from gradtui.ui.session.session import Lab
 
 UNUSABLE_TERMS = ("dumb", "unknown")
 CHART_CHARACTERS = "│●▀⠁中"
@@ -36,7 +36,7 @@ def launch_lab(directories: Sequence[Path], *, language: str | None, device: str
     def open_lab(app: GradtuiApp) -> Opened:
         from gradtui.engine.client import EngineClient
         from gradtui.presets import load_library
-        from gradtui.ui.lab import Lab
+        from gradtui.ui.session.session import Lab
 
         library = load_library(directories)
         log = paths.log_directory(data) / "engine.log"
@@ -55,7 +55,7 @@ def launch_lab(directories: Sequence[Path], *, language: str | None, device: str
 
 def launch_watch(files: Sequence[Path], *, language: str | None) -> int:
     """Run the lab's charts on run files; raises RunError for one that is none."""
-    from gradtui.ui.lab import Lab
+    from gradtui.ui.session.session import Lab
 
     return _watch(Lab.of_files(files), language or system_language())
 
@@ -65,8 +65,8 @@ def launch_pick(directory: Path, *, language: str | None) -> int:
 
     Where there is none yet, the first one that appears is shown.
     """
-    from gradtui.ui.catalogue import Catalogue
-    from gradtui.ui.lab import Lab
+    from gradtui.ui.session.run_directory import Catalogue
+    from gradtui.ui.session.session import Lab
 
     catalogue = Catalogue(directory)
     catalogue.scan()
@@ -96,7 +96,7 @@ def launch_script(script: Script, *, language: str | None) -> int:
         return FAILURE
     from gradtui.script.process import ScriptError
     from gradtui.ui.app import GradtuiApp, Opened
-    from gradtui.ui.script import shell_code
+    from gradtui.ui.session.script import shell_code
 
     data, _ = paths.usable_data_directory()
     try:
@@ -105,7 +105,7 @@ def launch_script(script: Script, *, language: str | None) -> int:
         raise Failure(str(error)) from error
 
     def open_lab(_app: GradtuiApp) -> Opened:
-        from gradtui.ui.lab import Lab
+        from gradtui.ui.session.session import Lab
 
         return Opened(Lab.of_script(script, script.run.parent))
 

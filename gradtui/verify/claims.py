@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from gradtui.analysis.quantities import QUANTITIES, TAKES
 from gradtui.presets import Language, shipped_directory, user_directory
 from gradtui.tomlfile import TomlError, choices, convert, read_table
 from gradtui.verify.bounds import ALLOWED, Bound, parse_bound
-from gradtui.verify.quantities import QUANTITIES, TAKES
 from gradtui.verify.registry import BENCHMARKS, INVARIANTS, MODES, PASSES
 
 KINDS = ("metric", "comparison", "invariant", "benchmark")

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from gradtui.presets import Preset
+from gradtui.presets import parts as registry
 from gradtui.verify import VerifyError
-from gradtui.zoo import registry
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
 

@@ -9,11 +9,11 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from gradtui.analysis.quantities import QUANTITIES, Numbers, read_series, read_spread
 from gradtui.presets import Preset
 from gradtui.runs.reader import RunReader
 from gradtui.verify.claims import Claim, Sample
 from gradtui.verify.measure import compare, take
-from gradtui.verify.quantities import QUANTITIES, Numbers, read_series, read_spread
 from gradtui.verify.store import experiment
 
 Mark = Literal["holds", "not yet", "does not hold"]

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gradtui.analysis.quantities import QUANTITIES, TAKES, Numbers, read_fact, read_series
 from gradtui.runs import RunError
 from gradtui.runs.reader import RunReader
 from gradtui.verify import VerifyError
 from gradtui.verify.claims import Claim, Sample
-from gradtui.verify.quantities import QUANTITIES, TAKES, Numbers, read_fact, read_series
 from gradtui.verify.store import Store
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
+from gradtui.analysis.quantities import QUANTITIES
 from gradtui.presets import Preset, PresetError, parse_preset
 from gradtui.runs.schema import METRICS, TRUNK_SHARE
 from gradtui.verify.claims import Claim
 from gradtui.verify.jobs import Bench, Check, Job, Train
-from gradtui.verify.quantities import QUANTITIES
 from gradtui.verify.store import Store, benchmark_key, invariant_key, run_key
 
 # How many training steps' worth an invariant or a benchmark is, for the order of jobs and the progress bar.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from gradtui.presets import ModelConfig
-from gradtui.zoo import registry
+from gradtui.presets import parts as registry
 from gradtui.zoo.norms import RMSNorm
 
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gradtui.presets import ModelConfig
+from gradtui.presets import parts as registry
+from gradtui.presets.parts import resolve
 from gradtui.runs.schema import Site
-from gradtui.zoo import registry
-from gradtui.zoo.registry import resolve
 from gradtui.zoo.topologies import NormMaker, Place, State, Sub
 
 VOCABULARY = 256

@@ -19,7 +19,7 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 pytest.importorskip("accelerate", reason="transformers trains only with accelerate, which is not installed")
 
 from gradtui.adapters.huggingface import GradtuiCallback  # noqa: E402
-from gradtui.runs.opened import OpenRun, open_run  # noqa: E402
+from gradtui.runs.open_run import OpenRun, open_run  # noqa: E402
 
 BATCH, TIME, VOCABULARY, LAYERS = 2, 8, 32, 3
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
 
 from gradtui.adapters.lightning import GradtuiCallback  # noqa: E402
-from gradtui.runs.opened import OpenRun, open_run  # noqa: E402
+from gradtui.runs.open_run import OpenRun, open_run  # noqa: E402
 
 BATCH, WIDTH, LAYERS = 2, 8, 3
 

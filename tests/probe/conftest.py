@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gradtui.probe.probe import Probe
-from gradtui.runs.opened import open_run
+from gradtui.runs.open_run import open_run
 
 WIDTH = 8
 Forward = Callable[[nn.Module, Tensor], Tensor]

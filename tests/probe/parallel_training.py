@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import gradtui
-from gradtui.probe import ranks
+from gradtui.probe import distributed as ranks
 
 WIDTH = 8
 

@@ -319,7 +319,7 @@ def test_a_learning_rate_that_a_schedule_changes_is_recorded(tmp_path: Path) -> 
             optimizer.step()
             optimizer.zero_grad()
             schedule.step()
-    from gradtui.runs.opened import open_run
+    from gradtui.runs.open_run import open_run
 
     assert list(open_run(tmp_path / "a.gradtui").lr) == [1.0, 0.5, 0.25]
 

@@ -13,8 +13,8 @@ from zoo.parts import VARIATIONS, legal
 
 from gradtui.engine.trainer import Trainer
 from gradtui.presets import ModelConfig, Preset, TrainingConfig
+from gradtui.probe.discovery import described
 from gradtui.probe.meter import Meter
-from gradtui.probe.places import described
 from gradtui.probe.wire import Wire
 from gradtui.runs.schema import ABSENT, METRICS, Site
 from gradtui.zoo.model import Transformer

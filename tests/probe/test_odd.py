@@ -104,7 +104,7 @@ def test_a_layer_that_is_added_is_said_not_to_be_measured(tmp_path: Path) -> Non
 def test_an_optimizer_that_no_longer_steps_is_named_and_memory_stays_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradtui.probe.streams.MOST_VALUES", 200)
+    monkeypatch.setattr("gradtui.probe.activations.MOST_VALUES", 200)
     model = seeded(Net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     with (
@@ -124,7 +124,7 @@ def test_an_optimizer_that_no_longer_steps_is_named_and_memory_stays_bounded(
 def test_very_many_micro_batches_are_added_up_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
     for most in (10_000, 60):
-        monkeypatch.setattr("gradtui.probe.streams.MOST_VALUES", most)
+        monkeypatch.setattr("gradtui.probe.activations.MOST_VALUES", most)
         model = seeded(Net)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         with Probe(model, optimizer, run=tmp_path / f"{most}.gradtui"):

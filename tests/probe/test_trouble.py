@@ -262,7 +262,7 @@ def test_a_probe_that_nobody_closes_is_closed_with_the_interpreter(
 def test_weights_too_many_to_be_copied_are_said_to_be_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradtui.probe.arguments.UPDATE_ELEMENTS", 100)
+    monkeypatch.setattr("gradtui.probe.options.UPDATE_ELEMENTS", 100)
     model = seeded(Net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with (

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.probe import Probe
-from gradtui.runs.opened import open_run
+from gradtui.runs.open_run import open_run
 from probe.conftest import Net, Train, batch, loss_of, seeded
 
 

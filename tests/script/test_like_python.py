@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from script.programs import plain, recorded
 
 from gradtui.commands.script import exec_script
-from gradtui.failure import USAGE, Failure
+from gradtui.errors import USAGE, Failure
 from gradtui.script.plan import INJECTED, VARIABLE
 
 

@@ -16,8 +16,8 @@ from gradtui.presets import Library, ModelConfig, Preset, TrainingConfig
 from gradtui.runs.schema import Event, Frame
 from gradtui.runs.writer import RunWriter
 from gradtui.ui.app import GradtuiApp, Opened
-from gradtui.ui.lab import Lab
 from gradtui.ui.screens.lab import LabScreen
+from gradtui.ui.session.session import Lab
 
 SIZES = ((140, 44), (100, 30), (80, 24))
 

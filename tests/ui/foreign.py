@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gradtui.i18n import Words
 from gradtui.runs.schema import CLIPPED, METRICS, STREAM_METRICS, Event, Frame, Site
 from gradtui.runs.writer import RunWriter
-from gradtui.ui.i18n import Words
 
 ALL = (*METRICS, CLIPPED)
 

@@ -11,11 +11,11 @@ from conftest import RunMaker, make_frame
 from rich.cells import cell_len
 
 from gradtui.engine import protocol
+from gradtui.i18n import LANGUAGES, Words
 from gradtui.presets import load_library
-from gradtui.ui import claims
 from gradtui.ui.app import GradtuiApp, Opened
-from gradtui.ui.i18n import LANGUAGES, Words
-from gradtui.ui.lab import Lab
+from gradtui.ui.session import claim_marks as claims
+from gradtui.ui.session.session import Lab
 from gradtui.verify.claims import load_claims
 from gradtui.verify.live import Marked
 from ui.conftest import Bench, screen_text, until

@@ -9,8 +9,8 @@ from conftest import make_frame, make_sites
 
 from gradtui.runs.schema import ABSENT, METRICS
 from gradtui.runs.writer import RunWriter
-from gradtui.ui.lab import Lab
-from gradtui.ui.sites import SiteTable
+from gradtui.ui.session.session import Lab
+from gradtui.ui.session.site_table import SiteTable
 
 UPDATE = METRICS.index("update_ratio")
 

@@ -18,8 +18,8 @@ from gradtui.runs import RunError
 from gradtui.runs.schema import METRICS, Event
 from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.app import GradtuiApp, Opened
-from gradtui.ui.lab import Lab
-from gradtui.ui.widgets.presets import PresetList
+from gradtui.ui.panels.preset_list import PresetList
+from gradtui.ui.session.session import Lab
 from ui.conftest import SIZES, Bench, make_library, screen_text, until
 
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from conftest import make_frame, make_sites
 
+from gradtui.i18n import LANGUAGES, Words, catalogue
 from gradtui.presets import GROUPS
 from gradtui.runs.schema import ABSENT, METRICS, TRUNK_SHARE, Frame
 from gradtui.runs.writer import RunWriter
 from gradtui.ui.app import GradtuiApp, Opened
-from gradtui.ui.explain import explain, measured_at
-from gradtui.ui.i18n import LANGUAGES, Words, catalogue
-from gradtui.ui.lab import Lab
-from gradtui.ui.lanes import LaneView, gains
 from gradtui.ui.measures import GAIN, MEASURES
+from gradtui.ui.session.lane import LaneView, gains
+from gradtui.ui.session.session import Lab
+from gradtui.ui.text.explain import explain, measured_at
 from ui.conftest import SIZES, screen_text, until
 from ui.foreign import ALL, encoder_decoder, record
 

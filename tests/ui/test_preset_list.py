@@ -11,7 +11,7 @@ from textual.widgets import Input
 
 from gradtui.engine import protocol
 from gradtui.presets import Library, load_library
-from gradtui.ui.widgets.presets import PresetList
+from gradtui.ui.panels.preset_list import PresetList
 from ui.conftest import Bench, make_library, until
 
 

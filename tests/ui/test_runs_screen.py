@@ -10,9 +10,9 @@ import pytest
 from gradtui.runs.writer import RunWriter
 from gradtui.ui import launch
 from gradtui.ui.app import GradtuiApp, Opened
-from gradtui.ui.catalogue import Catalogue
-from gradtui.ui.lab import Lab
 from gradtui.ui.screens.runs import RunsScreen
+from gradtui.ui.session.run_directory import Catalogue
+from gradtui.ui.session.session import Lab
 from ui.conftest import SIZES, Bench, screen_text, until
 from ui.foreign import frame, modules, record, stack
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from gradtui.engine import protocol
 from gradtui.presets import load_library
+from gradtui.presets import parts as registry
 from gradtui.runs.schema import Event, Frame, Site
-from gradtui.zoo import registry
 from ui.conftest import Bench, until
 
 PICTURE = Path(__file__).with_name("lab.svg")

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from gradtui.failure import Failure
+from gradtui.errors import Failure
 from gradtui.runs.writer import RunWriter
 from gradtui.ui import launch
 from gradtui.ui.actions import applicable
 from gradtui.ui.app import GradtuiApp, Opened
-from gradtui.ui.lab import Lab
 from gradtui.ui.layout import OUTPUT, PANES, arrange
+from gradtui.ui.panels.output_pane import OutputPane
 from gradtui.ui.screens.lab import LabScreen
-from gradtui.ui.script import shell_code
-from gradtui.ui.widgets.output import OutputPane
+from gradtui.ui.session.script import shell_code
+from gradtui.ui.session.session import Lab
 from ui.conftest import SIZES, screen_text, until
 from ui.foreign import FakeScript, encoder_decoder, frame, record, stack
 

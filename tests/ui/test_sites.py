@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from gradtui.analysis.verdict import Verdict
 from gradtui.runs.schema import CLIPPED, METRICS, STREAM_METRICS, Event, Site
-from gradtui.ui import painting
 from gradtui.ui.app import GradtuiApp, Opened
-from gradtui.ui.lab import Lab
-from gradtui.ui.lanes import LaneView, forward_only, points_of
-from gradtui.ui.sites import EXACT_STEPS, LAYER, NAME, ORDER, Filter, SiteTable
-from gradtui.ui.widgets.sites import SitesPanel, squeeze
-from gradtui.ui.wording import verdict_in_words
+from gradtui.ui.charts import painting
+from gradtui.ui.panels.site_panel import SitesPanel, squeeze
+from gradtui.ui.session.lane import LaneView, forward_only, points_of
+from gradtui.ui.session.session import Lab
+from gradtui.ui.session.site_table import EXACT_STEPS, LAYER, NAME, ORDER, Filter, SiteTable
+from gradtui.ui.text.verdict import verdict_in_words
 from ui.conftest import SIZES, screen_text, until
 from ui.foreign import ALL, EN, ZH, encoder_decoder, modules, record, stack
 

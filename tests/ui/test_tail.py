@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from gradtui.ui import tail as tail_module
-from gradtui.ui.tail import LINE_CELLS, LINES, LIVE_LINES, Tail, Terminal
-from gradtui.ui.widgets.output import wrapped
+from gradtui.ui.panels.output_pane import wrapped
+from gradtui.ui.session import output as tail_module
+from gradtui.ui.session.output import LINE_CELLS, LINES, LIVE_LINES, Tail, Terminal
 
 
 def lines_after(*chunks: bytes) -> list[str]:

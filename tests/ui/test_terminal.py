@@ -17,7 +17,7 @@ import pytest
 
 from gradtui.bench.terminal import Terminal
 from gradtui.runs.reader import RunReader
-from gradtui.ui import lifeline as lifeline_module
+from gradtui.ui import terminal_guard as lifeline_module
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
+from gradtui.i18n import Words
 from gradtui.presets import ModelConfig
-from gradtui.ui.i18n import Words
-from gradtui.ui.widgets.topology import SKETCHES, sketch
-from gradtui.zoo import registry
+from gradtui.presets import parts as registry
+from gradtui.ui.panels.topology import SKETCHES, sketch
 
 CASES = [
     (topology, norm)

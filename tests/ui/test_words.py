@@ -16,15 +16,15 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gradtui.analysis.verdict import Verdict
+from gradtui.i18n import LANGUAGES, Words, catalogue, system_language
 from gradtui.ui import i18n
 from gradtui.ui.actions import ACTIONS, applicable
-from gradtui.ui.i18n import LANGUAGES, Words, catalogue, system_language
-from gradtui.ui.lab import COLORS, MARKS
+from gradtui.ui.charts.painting import axis_end, trailing_mean
 from gradtui.ui.layout import PANES, arrange
-from gradtui.ui.painting import axis_end, trailing_mean
+from gradtui.ui.panels.text_line import fold, footer_text
+from gradtui.ui.session.session import COLORS, MARKS
 from gradtui.ui.svg import with_cell_widths
-from gradtui.ui.widgets.lines import fold, footer_text
-from gradtui.ui.wording import STATE_COLORS, STATE_MARKS, verdict_in_words
+from gradtui.ui.text.verdict import STATE_COLORS, STATE_MARKS, verdict_in_words
 
 VANISHED = Verdict("vanished", 2e-4, 5000, since=14, first=14, by_first_steps=True)
 

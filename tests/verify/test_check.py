@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from verify.conftest import a_claim, a_sample
 
 from gradtui.commands.verify import verify
-from gradtui.failure import USAGE, Failure
+from gradtui.errors import USAGE, Failure
 from gradtui.presets import load_preset
 from gradtui.runs.reader import RunReader
 from gradtui.verify import runner

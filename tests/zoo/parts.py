@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gradtui.presets import HyperConfig, MLAConfig, ModelConfig, MoEConfig, parse_preset
-from gradtui.zoo import registry
+from gradtui.presets import parts as registry
 
 SMALL = {"layers": 2, "width": 16, "heads": 2, "context": 12}
 NGPT = {"topology": "ngpt", "mixer": "ngpt", "feedforward": "ngpt", "norm": "none"}

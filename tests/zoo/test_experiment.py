@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from gradtui.presets import load_preset, shipped_directory
-from gradtui.zoo import registry
+from gradtui.presets import parts as registry
+from gradtui.presets.parts import resolve
 from gradtui.zoo.corpus import TextCorpus, load_corpus
 from gradtui.zoo.model import Transformer
-from gradtui.zoo.registry import resolve
 
 SEEDS = (0, 1, 2)
 

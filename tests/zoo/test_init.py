@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gradtui.presets import ModelConfig
-from gradtui.zoo import registry
+from gradtui.presets import parts as registry
 from gradtui.zoo.model import Layer, Transformer
 
 WIDE = {"layers": 3, "width": 128, "heads": 4, "context": 32}

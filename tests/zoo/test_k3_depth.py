@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from gradtui.presets import AttnResConfig, ModelConfig, TrainingConfig
-from gradtui.zoo import registry
+from gradtui.presets import parts as registry
+from gradtui.presets.parts import resolve
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.depth_attention import AttnRes
 from gradtui.zoo.model import Transformer
-from gradtui.zoo.registry import resolve
 
 LAYERS = 4
 

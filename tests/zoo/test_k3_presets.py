@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from gradtui.presets import KDAConfig, ModelConfig, MoEConfig, Preset, load_preset, shipped_directory
-from gradtui.zoo import registry
+from gradtui.presets import parts as registry
+from gradtui.presets.parts import resolve
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.depth_attention import AttnRes
 from gradtui.zoo.kda import KDA
 from gradtui.zoo.mla import MLA
 from gradtui.zoo.model import Transformer
 from gradtui.zoo.moe import LatentMoE, SiTUGLU
-from gradtui.zoo.registry import resolve
 
 NAMES = ["k3-latent-moe", "k3-latent-moe-no-norm", "k3-latent-moe-64", "kimi-k3-mini"]
 

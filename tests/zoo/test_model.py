@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from zoo.parts import SMALL, VARIATIONS, legal
 
 from gradtui.presets import ModelConfig, TrainingConfig
-from gradtui.zoo import registry
+from gradtui.presets import parts as registry
+from gradtui.presets.parts import resolve
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
-from gradtui.zoo.registry import resolve
 
 
 def small(**parts) -> ModelConfig:

@@ -10,10 +10,10 @@ import torch
 from zoo.parts import VARIATIONS, legal
 
 from gradtui.presets import ModelConfig, Preset, TrainingConfig, parse_preset
-from gradtui.zoo import registry
+from gradtui.presets import parts as registry
+from gradtui.presets.parts import resolve
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
-from gradtui.zoo.registry import resolve
 
 LISTS = {
     "norm": registry.NORMS,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zoo.parts import legal
 
 from gradtui.presets import AttnResConfig, HyperConfig, ModelConfig
-from gradtui.zoo import registry
+from gradtui.presets import parts as registry
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Layer, Transformer
 from gradtui.zoo.topologies import Sub, sinkhorn

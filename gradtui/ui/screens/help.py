@@ -9,8 +9,8 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from gradtui.i18n import Words
 from gradtui.ui.actions import Action
-from gradtui.ui.i18n import Words
 
 
 class HelpScreen(ModalScreen[None]):

@@ -16,27 +16,29 @@ from textual.widgets import Input, OptionList
 
 from gradtui.charts.heatmap import Mode
 from gradtui.charts.scale import format_number
-from gradtui.quiz.bank import load_packs
-from gradtui.quiz.progress import Progress, ProgressError
-from gradtui.ui import claims, painting, texts, told
+from gradtui.i18n import Words
+from gradtui.lesson.progress import Progress, ProgressError
+from gradtui.lesson.questions import load_packs
 from gradtui.ui.actions import ACTIONS, Action, applicable
-from gradtui.ui.explain import explain, measured_at
-from gradtui.ui.i18n import Words
-from gradtui.ui.lab import Lab
-from gradtui.ui.lanes import LaneView
+from gradtui.ui.charts import painting, told
 from gradtui.ui.layout import LEAST_HEIGHT, LEAST_WIDTH, OUTPUT, PANES, Layout, Output, arrange
 from gradtui.ui.measures import ACTIVATION, MEASURES
+from gradtui.ui.panels.chart_pane import ChartPane, Painter
+from gradtui.ui.panels.output_pane import OutputPane
+from gradtui.ui.panels.preset_list import PresetList, bar_text
+from gradtui.ui.panels.quiz_panel import QuizPanel
+from gradtui.ui.panels.site_panel import SitesPanel
+from gradtui.ui.panels.text_line import TextLine, fold, footer_text
+from gradtui.ui.panels.topology import sketch
 from gradtui.ui.screens.help import HelpScreen
 from gradtui.ui.screens.runs import RunsScreen
-from gradtui.ui.script import ending
-from gradtui.ui.sites import columns_of
-from gradtui.ui.widgets.chart import ChartPane, Painter
-from gradtui.ui.widgets.lines import TextLine, fold, footer_text
-from gradtui.ui.widgets.output import OutputPane
-from gradtui.ui.widgets.presets import PresetList, bar_text
-from gradtui.ui.widgets.quiz import QuizPanel
-from gradtui.ui.widgets.sites import SitesPanel
-from gradtui.ui.widgets.topology import sketch
+from gradtui.ui.session import claim_marks as claims
+from gradtui.ui.session.lane import LaneView
+from gradtui.ui.session.script import ending
+from gradtui.ui.session.session import Lab
+from gradtui.ui.session.site_table import columns_of
+from gradtui.ui.text import header as texts
+from gradtui.ui.text.explain import explain, measured_at
 
 POLL_SECONDS, PAINT_SECONDS = 0.1, 0.125
 SIDE_WIDTH = 34

@@ -12,7 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
-from gradtui.ui.i18n import Words
+from gradtui.i18n import Words
 
 Choice = Literal["stop", "leave", "cancel"]
 CHOICES: tuple[Choice, ...] = ("stop", "leave", "cancel")

@@ -14,16 +14,16 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from gradtui.analysis.listing import Listed
 from gradtui.charts.cells import fit
 from gradtui.charts.scale import format_step
+from gradtui.i18n import Words
 from gradtui.runs import RunError
-from gradtui.runs.listing import Listed
-from gradtui.ui.catalogue import Catalogue, date_of, is_live, matches, source_of
-from gradtui.ui.i18n import Words
-from gradtui.ui.lab import Lab
-from gradtui.ui.widgets.lines import TextLine, fold
-from gradtui.ui.widgets.rows import Rows
-from gradtui.ui.wording import STATE_COLORS, STATE_MARKS, state_in_words
+from gradtui.ui.panels.rows import Rows
+from gradtui.ui.panels.text_line import TextLine, fold
+from gradtui.ui.session.run_directory import Catalogue, date_of, is_live, matches, source_of
+from gradtui.ui.session.session import Lab
+from gradtui.ui.text.verdict import STATE_COLORS, STATE_MARKS, state_in_words
 
 SCAN_SECONDS = 1.0
 WHEN, STEPS, STATE = 12, 8, 12

@@ -1,0 +1,41 @@
+"""Presets: TOML files, checked; what they may say (`config`), of which parts (`parts`), in which combinations."""
+
+from gradtui.presets.library import (
+    GROUPS,
+    AttnResConfig,
+    HyperConfig,
+    KDAConfig,
+    Language,
+    Library,
+    MLAConfig,
+    ModelConfig,
+    MoEConfig,
+    Preset,
+    PresetError,
+    TrainingConfig,
+    load_library,
+    load_preset,
+    parse_preset,
+    shipped_directory,
+    user_directory,
+)
+
+__all__ = [
+    "GROUPS",
+    "AttnResConfig",
+    "HyperConfig",
+    "KDAConfig",
+    "Language",
+    "Library",
+    "MLAConfig",
+    "MoEConfig",
+    "ModelConfig",
+    "Preset",
+    "PresetError",
+    "TrainingConfig",
+    "load_library",
+    "load_preset",
+    "parse_preset",
+    "shipped_directory",
+    "user_directory",
+]
