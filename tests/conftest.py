@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradtui.runs.schema import METRICS, Event, Frame, Site
+from gradtui.metrics import SITE_METRICS
+from gradtui.runs.schema import Event, Frame, Site
 from gradtui.runs.writer import RunWriter
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -37,13 +38,13 @@ def make_sites(layers: int) -> list[Site]:
 
 def make_frame(sites: Sequence[Site], step: int, *, ratio: float = 1.0, loss: float = 3.0) -> Frame:
     """A frame whose stream gradient falls evenly in log from 1 at the last layer to `ratio` at layer 0."""
-    values = np.ones((len(METRICS), len(sites)), np.float32)
+    values = np.ones((len(SITE_METRICS), len(sites)), np.float32)
     depth = np.linspace(0, 1, len(sites))
     stream = [index for index, site in enumerate(sites) if site.stream is not None]
     gradient = np.interp(depth, depth[[stream[0], stream[-1]]], [np.log(ratio), 0.0])
-    values[METRICS.index("stream_grad")] = np.exp(gradient)
-    values[METRICS.index("grad_norm")] = np.exp(gradient) * 2
-    values[METRICS.index("act_rms")] = 1 + depth
+    values[SITE_METRICS.index("stream_grad")] = np.exp(gradient)
+    values[SITE_METRICS.index("grad_norm")] = np.exp(gradient) * 2
+    values[SITE_METRICS.index("act_rms")] = 1 + depth
     return Frame(step, 1000.0 + step, 0.02, loss, 1e-3, values)
 
 

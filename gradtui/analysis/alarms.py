@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradtui.analysis.flow import EXPLODED, FADING, VANISHED, Gauge
-from gradtui.runs.schema import METRICS, Event, Floats, Site
+from gradtui.metrics import METRICS, SITE_METRICS
+from gradtui.runs.schema import Event, Floats, Site
 
 NONFINITE, VANISH, RECOVER, EXPLODE = "nonfinite", "vanished", "recovered", "exploded"
 ALARMS = frozenset({NONFINITE, VANISH, RECOVER, EXPLODE})
@@ -20,7 +22,7 @@ class AlarmTracker:
     one value does not ring twice.
     """
 
-    def __init__(self, sites: Sequence[Site], metrics: Sequence[str] = METRICS) -> None:
+    def __init__(self, sites: Sequence[Site], metrics: Sequence[str] = SITE_METRICS) -> None:
         self._gauge = Gauge.of(sites, metrics)
         self._metrics = tuple(metrics)
         self._vanished = self._exploded = self._nonfinite = False
@@ -50,17 +52,22 @@ class AlarmTracker:
         return alarms
 
 
-def first_nonfinite(values: Floats, metrics: Sequence[str] = METRICS) -> list[tuple[int | None, str]]:
+def first_nonfinite(values: Floats, metrics: Sequence[str] = SITE_METRICS) -> list[tuple[int | None, str]]:
     """Where trouble began in one frame: (site's index, direction of travel), what came first first.
 
     Both directions are named where both are hit: the forward pass from the first site on, the backward pass
     from the last one down. A value that is wrong only after the step is "update"; [(None, "loss")] if nothing
     but the loss is non-finite.
     """
-    bad = dict(zip(metrics, ~np.isfinite(values), strict=True))
-    nowhere = np.zeros(values.shape[1], dtype=bool)
-    forward = np.flatnonzero(bad.get("act_rms", nowhere) | bad.get("mean_share", nowhere))
-    backward = np.flatnonzero(bad.get("stream_grad", nowhere) | bad.get("grad_norm", nowhere))
+    bad = ~np.isfinite(values)
+    row = {name: index for index, name in enumerate(metrics)}
+
+    def hit(phase: str) -> NDArray[np.intp]:
+        """The sites with a non-finite value among the metrics that this phase computes."""
+        rows = [row[name] for name in row if name in METRICS and METRICS[name].phase == phase]
+        return np.flatnonzero(bad[rows].any(axis=0))
+
+    forward, backward = hit("forward"), hit("backward")
     found: list[tuple[int | None, str]] = []
     if forward.size:
         found.append((int(forward[0]), "forward"))

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradtui.runs.schema import STREAM_METRICS, Flags, Site
+from gradtui.metrics import STREAM_METRICS
+from gradtui.runs.schema import Flags, Site
 
 Numbers = NDArray[np.float64]
 

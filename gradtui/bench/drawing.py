@@ -11,7 +11,8 @@ import numpy as np
 
 from gradtui.bench import Result, summarise
 from gradtui.i18n import Words
-from gradtui.runs.schema import METRICS, Frame, Site
+from gradtui.metrics import SITE_METRICS
+from gradtui.runs.schema import Frame, Site
 from gradtui.runs.writer import RunWriter
 from gradtui.ui.charts import painting
 from gradtui.ui.session.lane import LaneView
@@ -30,7 +31,7 @@ def _made_up_run(path: Path, seed: int) -> None:
     random = np.random.default_rng(seed)
     with RunWriter(path, sites, {"name": f"made up {seed}", "seed": seed, "steps": STEPS}) as writer:
         for step in range(STEPS):
-            values = random.lognormal(size=(len(METRICS), len(sites))).astype(np.float32)
+            values = random.lognormal(size=(len(SITE_METRICS), len(sites))).astype(np.float32)
             writer.append(Frame(step, time.time(), 0.02, 3 + 3 / (step + 1), 1e-3, values))
 
 

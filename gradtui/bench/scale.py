@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from gradtui.bench import Result, summarise
+from gradtui.metrics import SITE_METRICS
 from gradtui.runs.reader import RunReader
-from gradtui.runs.schema import METRICS, PYRAMID_FACTOR, Frame, Site
+from gradtui.runs.schema import PYRAMID_FACTOR, Frame, Site
 from gradtui.runs.writer import RunWriter
 
 SHORT, LONG = 1_000, 100_000
@@ -28,7 +29,7 @@ def made_up_run(path: Path, steps: int, sites: int, pace: float = 0.0) -> float:
     places = [
         Site(f"layers.{i // 2}.{'ab'[i % 2]}", i // 2, "module", i // 2 if i % 2 else None) for i in range(sites)
     ]
-    values = np.random.default_rng(0).lognormal(size=(64, len(METRICS), sites)).astype(np.float32)
+    values = np.random.default_rng(0).lognormal(size=(64, len(SITE_METRICS), sites)).astype(np.float32)
     began = time.perf_counter()
     now = 0.0
     with RunWriter(path, places, {"name": "made up", "steps": steps}, clock=lambda: now) as writer:

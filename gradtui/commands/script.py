@@ -88,10 +88,10 @@ def exec_script(
 def _metrics(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
-    from gradtui.runs.schema import CLIPPED, METRICS
+    from gradtui.metrics import PROBE_METRICS
 
     chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    known = (*METRICS, CLIPPED)
+    known = PROBE_METRICS
     for metric in chosen:
         if metric not in known:
             raise Failure(f"--metrics: there is no metric {metric!r}; there are: {', '.join(known)}", USAGE)

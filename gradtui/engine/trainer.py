@@ -14,12 +14,13 @@ import torch
 from gradtui import __version__
 from gradtui.analysis.alarms import AlarmTracker
 from gradtui.engine.device import choose_device
+from gradtui.metrics import CLIPPED, SAMPLED_METRICS, SITE_METRICS, TRUNK_SHARE, is_sampled_step
 from gradtui.presets import Preset
 from gradtui.presets import parts as registry
 from gradtui.probe.discovery import described
 from gradtui.probe.meter import Meter
 from gradtui.probe.wire import Unopened, Wire
-from gradtui.runs.schema import CLIPPED, CLOSE_METRICS, METRICS, TRUNK_SHARE, Event, Floats, Frame, is_close
+from gradtui.runs.schema import Event, Floats, Frame
 from gradtui.runs.writer import RunWriter
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
@@ -42,7 +43,7 @@ class Trainer:
         self._schedule = registry.resolve(registry.SCHEDULES[training.schedule])
         # Where gradients are clipped, both norms are recorded.
         clipped = (CLIPPED,) if training.clip else ()
-        self._metrics = (*METRICS, *clipped, TRUNK_SHARE)
+        self._metrics = (*SITE_METRICS, *clipped, TRUNK_SHARE)
         self._meter = Meter(described(self.model.sites()), self._metrics)
         self._meter.attach()
         self._wire = Wire(self.device)
@@ -57,7 +58,7 @@ class Trainer:
         config, training = self.preset.model, self.preset.training
         return {
             "source": "preset",
-            "closely": list(CLOSE_METRICS),
+            "closely": list(SAMPLED_METRICS),
             "name": self.preset.id,
             "preset": msgspec.to_builtins(self.preset),
             "seed": self.seed,
@@ -89,7 +90,7 @@ class Trainer:
             self.device
         )
         self._optimizer.zero_grad(set_to_none=True)
-        closely = is_close(self.step_count)
+        closely = is_sampled_step(self.step_count)
         self._meter.streams.listen_along(closely)
         loss = self.model.loss(tokens_BS)
         loss.backward()

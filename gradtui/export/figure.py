@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from gradtui.analysis.depth import Depth, by_depth, depth_of
 from gradtui.export import LOSS, Choice, ExportError
+from gradtui.metrics import STREAM_METRICS
 from gradtui.runs.reader import RunReader, level_of
-from gradtui.runs.schema import PYRAMID_FACTOR, STREAM_METRICS, Flags
+from gradtui.runs.schema import PYRAMID_FACTOR, Flags
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,12 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradtui.runs import schema
-from gradtui.runs.schema import ABSENT, CLIPPED, METRICS, TRUNK_SHARE, Floats
+from gradtui import metrics as metrics_table
+from gradtui.metrics import CLIPPED, TRUNK_SHARE
+from gradtui.runs.schema import ABSENT, Floats
 
 GRAD, GRAD_CLIPPED, WEIGHT, DELTA, STREAM, STREAM_SUM, STREAM_GRAD, TRUNK = range(8)
 ROWS = 8
-ALL_METRICS = (*METRICS, CLIPPED)
 
 # What each metric is made of; a row that no chosen metric needs is not measured.
 NEEDS: dict[str, tuple[int, ...]] = {
@@ -122,7 +122,7 @@ def matrix(total: Sums, width: Sequence[int], metrics: Sequence[str]) -> Floats:
                 case "update_ratio":
                     # A ratio to zero weights is undefined; a change of weights that stayed zero is none.
                     values[row] = np.where(square[WEIGHT] == 0, ABSENT, norm[DELTA] / norm[WEIGHT])
-                case schema.TRUNK_SHARE:
+                case metrics_table.TRUNK_SHARE:
                     values[row] = norm[TRUNK] / norm[STREAM_GRAD]
                 case "mean_share":
                     share = square[STREAM_SUM] / square[STREAM] / np.asarray(width)

@@ -12,14 +12,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui import paths
-from gradtui.probe.accumulator import ALL_METRICS
+from gradtui.metrics import DEFAULT_METRICS, PROBE_METRICS
 from gradtui.probe.distributed import rank
 from gradtui.probe.recorder import ProbeWarning
 from gradtui.runs import RunError
-from gradtui.runs.schema import METRICS
 
-# What LayerNorm's centring would remove is a question of the lesson, and costs as much again as the activations.
-DEFAULT_METRICS = tuple(name for name in METRICS if name != "mean_share")
 # Measuring updates means keeping the weights of before each step: above this many, only where it is asked for.
 UPDATE_ELEMENTS = 100_000_000
 
@@ -60,11 +57,11 @@ def choose_metrics(model: nn.Module, wanted: Sequence[str] | None) -> tuple[tupl
         return tuple(name for name in DEFAULT_METRICS if name != "update_ratio"), [remark]
     names = [wanted] if isinstance(wanted, str) else list(wanted)
     for name in names:
-        if name not in ALL_METRICS:
-            raise ValueError(f"metrics: there is no {name!r}; there are: {', '.join(ALL_METRICS)}")
+        if name not in PROBE_METRICS:
+            raise ValueError(f"metrics: there is no {name!r}; there are: {', '.join(PROBE_METRICS)}")
     if not names:
-        raise ValueError(f"metrics is empty; choose from: {', '.join(ALL_METRICS)}")
-    return tuple(name for name in ALL_METRICS if name in names), []
+        raise ValueError(f"metrics is empty; choose from: {', '.join(PROBE_METRICS)}")
+    return tuple(name for name in PROBE_METRICS if name in names), []
 
 
 def default_name(model: nn.Module) -> str:

@@ -25,6 +25,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from gradtui import __version__
+from gradtui.metrics import CLIPPED, FIRST_SAMPLED_BY_PROBE, SAMPLED_METRICS, is_sampled_step
 from gradtui.probe import torch_patches as interpose
 from gradtui.probe.accumulator import Sums, Tally
 from gradtui.probe.activations import Streams, by_signal
@@ -43,7 +44,7 @@ from gradtui.probe.options import (
 from gradtui.probe.parameters import MEASURABLE
 from gradtui.probe.recorder import Recorder, Tag
 from gradtui.probe.wire import Wire
-from gradtui.runs.schema import CLIPPED, CLOSE_METRICS, FIRST_UPDATES, Event, is_close
+from gradtui.runs.schema import Event
 
 # If no forward pass was heard by then, none will be: the model is compiled as a whole, or called by other ways.
 PATIENCE_STEPS = 2
@@ -257,7 +258,7 @@ class Probe:
     @property
     def _close(self) -> bool:
         """Whether this step's update is measured, too."""
-        return not self._sparing or is_close(self._step // self._every, FIRST_UPDATES)
+        return not self._sparing or is_sampled_step(self._step // self._every, FIRST_SAMPLED_BY_PROBE)
 
     @_harmless
     def _before_step(self, position: int, closure: bool) -> None:
@@ -587,7 +588,7 @@ class Probe:
             "device_name": name,
             "parameters": sum(p.numel() for p in self._model.parameters()),
             "every": self._every,
-            "closely": list(CLOSE_METRICS) if self._sparing else [],
+            "closely": list(SAMPLED_METRICS) if self._sparing else [],
             "blind": [],
             "versions": {
                 "gradtui": __version__,

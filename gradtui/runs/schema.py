@@ -16,36 +16,6 @@ SCHEMA_VERSION = 2  # 1 had no stacks
 PYRAMID_FACTOR = 16
 PYRAMID_LEVELS = 5  # level k holds one bucket per 16ᵏ steps; 16⁵ ≈ 10⁶
 
-# What a preset's run holds, in this order. A run of somebody's own script may hold only some of them, or more:
-# its fact "metrics" lists what its frames consist of.
-METRICS: tuple[str, ...] = (
-    "grad_norm",  # ‖∂L/∂θ‖₂ over the site's own parameters
-    "act_rms",  # √mean(x²) of the stream leaving the site
-    "stream_grad",  # ‖∂L/∂x‖₂ of the stream leaving the site
-    "weight_norm",  # ‖θ‖₂ over the site's own parameters, before the step
-    "update_ratio",  # ‖Δθ‖₂ / ‖θ‖₂ of the step that was taken
-    "mean_share",  # Σμ² / Σr² over tokens of the stream leaving the site
-)
-# Only where gradients are clipped, beside the norm from before: ‖∂L/∂θ‖₂ of what the optimizer was given.
-CLIPPED = "clipped_norm"
-# Of the steps that are measured only some are measured closely: what costs more than it is worth at every step
-# waits for them. They are each of the first, where things happen, and every tenth later.
-CLOSELY, CLOSER_EVERY = 20, 10
-# What a probe measures closely unless it is asked for by name; the fact "closely" of a run lists it.
-CLOSE_METRICS = ("weight_norm", "update_ratio")
-FIRST_UPDATES = 5
-
-
-def is_close(count: int, first: int = CLOSELY) -> bool:
-    """Whether the measured step number `count`, from 0, is measured closely: of the `first`, or each tenth."""
-    return count < first or count % CLOSER_EVERY == 0
-
-
-# The zoo's models tell at some of the steps, per sublayer, how much of ∂L/∂x came along the trunk:
-# ‖what the trunk alone carries back to x‖ / ‖∂L/∂(what the sublayer returns)‖.
-TRUNK_SHARE = "trunk_share"
-STREAM_METRICS = frozenset({"act_rms", "stream_grad", "mean_share"})
-
 # A site without parameters has no gradient norm, and neither has one that backward never reached: that is neither
 # zero nor NaN. All metrics are ≥ 0, so a negative number says "not there" without hiding among the non-finite
 # values, which mean trouble.

@@ -17,13 +17,13 @@ from urllib.parse import quote
 
 import numpy as np
 
+from gradtui.metrics import SITE_METRICS
 from gradtui.runs import RunError
 from gradtui.runs.process import is_alive
 from gradtui.runs.pyramid import Pyramid
 from gradtui.runs.schema import (
     APPLICATION_ID,
     FLAG_LOSS_NAN,
-    METRICS,
     PYRAMID_FACTOR,
     SCHEMA_VERSION,
     TABLES,
@@ -75,7 +75,7 @@ class RunWriter:
         sites: Sequence[Site],
         facts: Mapping[str, Any],
         *,
-        metrics: Sequence[str] = METRICS,
+        metrics: Sequence[str] = SITE_METRICS,
         keep: int | None = None,
         patience: float = 5.0,
         clock: Callable[[], float] = time.monotonic,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gradtui.runs.schema import TRUNK_SHARE
+from gradtui.metrics import TRUNK_SHARE
 
 Kind = Literal["metric", "gain", "spread", "reading", "weights"]
 

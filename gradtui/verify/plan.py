@@ -9,15 +9,17 @@ from typing import Any
 import msgspec
 
 from gradtui.analysis.quantities import QUANTITIES
+from gradtui.metrics import MEASURED, METRICS
 from gradtui.presets import Preset, PresetError, parse_preset
-from gradtui.runs.schema import METRICS, TRUNK_SHARE
 from gradtui.verify.claims import Claim
 from gradtui.verify.jobs import Bench, Check, Job, Train
 from gradtui.verify.store import Store, benchmark_key, invariant_key, run_key
 
 # How many training steps' worth an invariant or a benchmark is, for the order of jobs and the progress bar.
 CHECK_STEPS, BENCH_STEPS = 10, 60
-RECORDED = frozenset({*METRICS, TRUNK_SHARE})  # by every run of a preset
+RECORDED = frozenset(
+    name for name in MEASURED if METRICS[name].recorded in ("always", "zoo")
+)  # by every run of a preset
 
 
 @dataclass(slots=True)

@@ -10,9 +10,10 @@ from gradtui.analysis.alarms import AlarmTracker, first_nonfinite
 from gradtui.analysis.depth import by_depth, depth_of
 from gradtui.analysis.flow import Gauge, classify, flow_ratio
 from gradtui.analysis.verdict import judge
-from gradtui.runs.schema import ABSENT, METRICS, Event
+from gradtui.metrics import SITE_METRICS
+from gradtui.runs.schema import ABSENT, Event
 
-ACT, GRAD, STREAM = (METRICS.index(name) for name in ("act_rms", "grad_norm", "stream_grad"))
+ACT, GRAD, STREAM = (SITE_METRICS.index(name) for name in ("act_rms", "grad_norm", "stream_grad"))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_a_bad_site_makes_its_layer_bad() -> None:
 
 def test_the_site_across_which_the_gradient_changes_most_is_named() -> None:
     sites = make_sites(4)
-    gauge = Gauge.of(sites, METRICS)
+    gauge = Gauge.of(sites, SITE_METRICS)
     values = make_frame(sites, 0).values
     values[STREAM, [0, 2, 4, 6, 8]] = [5000.0, 4000.0, 1.5, 1.2, 1.0]
     flow = gauge.read(values)

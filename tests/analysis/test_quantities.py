@@ -10,8 +10,9 @@ import pytest
 from verify.conftest import a_claim, a_sample
 
 from gradtui.analysis.quantities import QUANTITIES, read_series
+from gradtui.metrics import SITE_METRICS
 from gradtui.runs.reader import RunReader
-from gradtui.runs.schema import ABSENT, METRICS
+from gradtui.runs.schema import ABSENT
 from gradtui.verify import VerifyError
 from gradtui.verify.measure import compare, sample_value
 
@@ -52,9 +53,9 @@ def test_a_nan_in_the_loss_or_in_a_metric_is_counted_and_an_absent_value_is_not(
     def spoil(frame):
         frame.values[:, -1] = ABSENT
         if frame.step == 1:
-            frame.values[METRICS.index("grad_norm"), 2] = np.nan
+            frame.values[SITE_METRICS.index("grad_norm"), 2] = np.nan
         if frame.step == 2:
-            frame.values[METRICS.index("act_rms"), 2] = -np.inf
+            frame.values[SITE_METRICS.index("act_rms"), 2] = -np.inf
 
     path = make_run(ratios=[1.0] * 4, losses=[3, 3, 3, math.nan], change=spoil)
     assert series(path, "nonfinite").tolist() == [0, 1, 1, 1]

@@ -85,12 +85,13 @@ def test_run_prints_one_json_object_as_its_last_line(presets: str, tmp_path: Pat
 
 
 def test_numbers_that_are_not_finite_are_null_and_the_json_is_strict(make_run: RunMaker) -> None:
-    from gradtui.runs.schema import METRICS, Event, Frame
+    from gradtui.metrics import SITE_METRICS
+    from gradtui.runs.schema import Event, Frame
 
     def poison(frame: Frame) -> None:
         if frame.step == 2:
-            frame.values[METRICS.index("grad_norm"), 3] = np.nan
-            frame.values[METRICS.index("stream_grad"), 0] = np.inf
+            frame.values[SITE_METRICS.index("grad_norm"), 3] = np.nan
+            frame.values[SITE_METRICS.index("stream_grad"), 0] = np.inf
 
     path = make_run(
         losses=[3.0, 2.0, float("nan")], change=poison, events=[Event(2, "nonfinite", 3, None, "backward")]

@@ -23,11 +23,12 @@ from conftest import RunMaker, make_sites
 from gradtui.commands.data import export, runs
 from gradtui.errors import Failure
 from gradtui.export import figure
+from gradtui.metrics import SITE_METRICS
 from gradtui.runs.reader import RunReader
-from gradtui.runs.schema import ABSENT, METRICS, Event, Frame, Site
+from gradtui.runs.schema import ABSENT, Event, Frame, Site
 from gradtui.runs.writer import RunWriter
 
-GRAD = METRICS.index("grad_norm")
+GRAD = SITE_METRICS.index("grad_norm")
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def _record(
     steps: int = 3,
     facts: dict[str, Any] | None = None,
     sites: Sequence[Site] = tuple(make_sites(2)),
-    metrics: Sequence[str] = METRICS,
+    metrics: Sequence[str] = SITE_METRICS,
     keep: int | None = None,
     status: str | None = "done",
 ) -> RunWriter:
@@ -251,7 +252,7 @@ def test_a_csv_table_holds_every_value_once_and_keeps_trouble_honest(make_run: R
     assert list(rows[0]) == ["step", "site", "layer", "kind", "stack", "metric", "value", "nonfinite"]
     losses = [(row["value"], row["nonfinite"]) for row in rows if row["metric"] == "loss"]
     assert losses == [("3.0", ""), ("", "nan"), ("", "inf")]
-    for metric in METRICS:
+    for metric in SITE_METRICS:
         values = reader.metric(metric)
         table = {(int(r["step"]), r["site"]): r for r in rows if r["metric"] == metric}
         absent = 1 if metric == "grad_norm" else 0

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from gradtui.engine.trainer import Trainer
+from gradtui.metrics import FIRST_SAMPLED, SAMPLE_EVERY
 from gradtui.presets import ModelConfig, MoEConfig, Preset, TrainingConfig
 from gradtui.runs.reader import RunReader
-from gradtui.runs.schema import CLOSELY, CLOSER_EVERY
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
 
@@ -67,10 +67,10 @@ def test_the_trunks_share_is_what_comes_back_with_the_branch_held_fixed(topology
 
 
 def test_it_is_measured_at_the_first_steps_and_at_every_tenth_and_changes_nothing(tmp_path: Path) -> None:
-    steps = CLOSELY + 2 * CLOSER_EVERY + 1
+    steps = FIRST_SAMPLED + 2 * SAMPLE_EVERY + 1
     with closing(record(preset(), tmp_path / "a.gradtui", steps)) as run:
         measured = np.flatnonzero(~np.isnan(run.metric("trunk_share")[:, 1]))
-        assert list(measured) == [*range(CLOSELY), *range(CLOSELY, steps, CLOSER_EVERY)]
+        assert list(measured) == [*range(FIRST_SAMPLED), *range(FIRST_SAMPLED, steps, SAMPLE_EVERY)]
         losses = run.losses()
     model = Transformer(preset().model, 0)
     corpus = load_corpus(preset().corpus, context=16, seed=0)
@@ -95,11 +95,12 @@ def test_what_a_module_tells_of_itself_is_in_the_run_file(tmp_path: Path) -> Non
 def test_readings_of_a_bounded_run_go_with_their_frames(tmp_path: Path) -> None:
     import sqlite3
 
-    from gradtui.runs.schema import METRICS, Frame, Site
+    from gradtui.metrics import SITE_METRICS
+    from gradtui.runs.schema import Frame, Site
     from gradtui.runs.writer import RunWriter
 
     sites = [Site("a", 0, "block", 0), Site("b", 1, "block", 1)]
-    values = np.ones((len(METRICS), 2), np.float32)
+    values = np.ones((len(SITE_METRICS), 2), np.float32)
     with RunWriter(tmp_path / "a.gradtui", sites, {}, keep=100) as writer:
         for step in range(5000):
             writer.append(Frame(step, 0.0, 0.1, 1.0, 1.0, values))

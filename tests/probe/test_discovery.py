@@ -187,7 +187,7 @@ def test_layers_that_name_nothing_are_refused_with_a_sentence(
 @pytest.mark.parametrize(
     ("options", "error", "sentence"),
     [
-        ({"metrics": ["grads"]}, ValueError, "there is no 'grads'; there are: grad_norm, act_rms"),
+        ({"metrics": ["grads"]}, ValueError, "there is no 'grads'; there are: stream_grad, grad_norm"),
         ({"metrics": []}, ValueError, "metrics is empty"),
         ({"every": 0}, ValueError, "every must be a whole number of steps"),
         ({"every": 1.5}, ValueError, "every must be a whole number of steps"),

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from gradtui.analysis.flow import Gauge
+from gradtui.metrics import SITE_METRICS
 from gradtui.probe.probe import Probe
-from gradtui.runs.schema import METRICS
 from probe.conftest import WIDTH, Block, Net, Recorded, Train, batch, loss_of, norm, seeded
 
 
@@ -291,7 +291,7 @@ def test_every_kth_step_is_recorded_with_its_own_loss(tmp_path: Path) -> None:
             model = seeded(Net)
             optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
             path = tmp_path / f"{every}{when}.gradtui"
-            with Probe(model, optimizer, run=path, every=every, metrics=METRICS) as probe:
+            with Probe(model, optimizer, run=path, every=every, metrics=SITE_METRICS) as probe:
                 for step in range(7):
                     optimizer.zero_grad()
                     loss = loss_of(model, step)
@@ -380,7 +380,7 @@ def test_updates_are_measured_at_the_first_steps_and_every_tenth_unless_they_are
     run = train(seeded(Net), steps=steps, metrics=metrics)
     measured = np.flatnonzero(~np.isnan(run.tables["update_ratio"][:, 1]))
     assert list(measured) == (list(range(steps)) if metrics else [*range(5), 10, 20, 30, 40])
-    assert run.facts["closely"] == ([] if metrics else ["weight_norm", "update_ratio"])
+    assert run.facts["closely"] == ([] if metrics else ["update_ratio", "weight_norm"])
     model = seeded(Net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for step in range(31):

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from zoo.parts import VARIATIONS, legal
 
 from gradtui.engine.trainer import Trainer
+from gradtui.metrics import SITE_METRICS
 from gradtui.presets import ModelConfig, Preset, TrainingConfig
 from gradtui.probe.discovery import described
 from gradtui.probe.meter import Meter
 from gradtui.probe.wire import Wire
-from gradtui.runs.schema import ABSENT, METRICS, Site
+from gradtui.runs.schema import ABSENT, Site
 from gradtui.zoo.model import Transformer
 
 CPU = torch.device("cpu")
@@ -27,7 +28,7 @@ class Measured:
 
     def __init__(self, model: nn.Module, sites, optimizer: torch.optim.Optimizer) -> None:  # type: ignore[no-untyped-def]
         self.model, self.optimizer = model, optimizer
-        self.meter, self.wire = Meter(described(sites), METRICS), Wire(CPU)
+        self.meter, self.wire = Meter(described(sites), SITE_METRICS), Wire(CPU)
         self.meter.attach()
 
     def step(self, loss: Tensor):  # type: ignore[no-untyped-def]
@@ -40,7 +41,7 @@ class Measured:
         self.meter.after_step()
         [parcel] = self.wire.send(self.meter.take(), {"loss": loss}, "tag")
         arrival = parcel.open()
-        return arrival.scalars["loss"], arrival.matrix(METRICS)
+        return arrival.scalars["loss"], arrival.matrix(SITE_METRICS)
 
 
 def tokens(step: int) -> Tensor:
@@ -76,7 +77,7 @@ def independent(model: Transformer, batch: Tensor, step_model) -> dict[str, list
 
     before = [[p.detach().clone() for p in group] for group in parameters]
     step_model()
-    expected: dict[str, list[float]] = {name: [] for name in METRICS}
+    expected: dict[str, list[float]] = {name: [] for name in SITE_METRICS}
     for index, output in enumerate(outputs):
         x64 = output.detach().double()
         count = len(parameters[index])
@@ -119,7 +120,7 @@ def test_every_number_equals_plain_autograd(case: str) -> None:
             plain.after_step()
 
         expected = independent(plain, tokens(step), step_plain)
-        for row, name in enumerate(METRICS):
+        for row, name in enumerate(SITE_METRICS):
             # A mean that the norm has removed is rounding noise: nothing to be relatively exact about.
             absolute = 1e-12 if name == "mean_share" else 0
             np.testing.assert_allclose(values[row], expected[name], rtol=1e-5, atol=absolute, err_msg=name)
@@ -150,7 +151,7 @@ def test_the_loss_is_bit_identical_with_and_without_the_probe() -> None:
 
 def test_after_detach_the_model_carries_no_hook() -> None:
     model = Transformer(ModelConfig(layers=1, width=16, heads=2, context=8), 0)
-    meter = Meter(described(model.sites()), METRICS)
+    meter = Meter(described(model.sites()), SITE_METRICS)
     meter.attach()
     meter.detach()
     assert not any(module._forward_hooks for module in model.modules())
@@ -166,7 +167,7 @@ def test_a_pass_without_gradient_is_not_measured() -> None:
     with torch.no_grad():
         reference = Transformer(ModelConfig(layers=1, width=16, heads=2, context=8), 0)
         x = reference.embedding(tokens(0)[:, :-1])
-    np.testing.assert_allclose(values[METRICS.index("act_rms"), 0], x.square().mean().sqrt(), rtol=1e-5)
+    np.testing.assert_allclose(values[SITE_METRICS.index("act_rms"), 0], x.square().mean().sqrt(), rtol=1e-5)
 
 
 def test_unused_parameters_have_no_gradient_rather_than_a_zero_one() -> None:
@@ -182,7 +183,7 @@ def test_unused_parameters_have_no_gradient_rather_than_a_zero_one() -> None:
     ]
     measured = Measured(model, sites, torch.optim.SGD(model.parameters(), lr=0.1))
     _, values = measured.step(model.used(torch.ones(2, 4)).sum())
-    row = values[METRICS.index("grad_norm")]
+    row = values[SITE_METRICS.index("grad_norm")]
     assert row[0] > 0
     assert row[1] == ABSENT
 
@@ -224,7 +225,7 @@ def test_a_gradient_norm_is_the_one_before_clipping(tmp_path) -> None:  # type: 
         )
         trainer = Trainer(preset, seed=0, device="cpu", run=tmp_path / f"{clip}.gradtui")
         [frame] = trainer.step()
-        norms.append(frame.values[METRICS.index("grad_norm")])
+        norms.append(frame.values[SITE_METRICS.index("grad_norm")])
         trainer.close("done")
     np.testing.assert_array_equal(norms[0], norms[1])
 

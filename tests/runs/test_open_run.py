@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from conftest import RunMaker, make_frame, make_sites
 
+from gradtui.metrics import SITE_METRICS
 from gradtui.runs import RunError
 from gradtui.runs.open_run import open_run
-from gradtui.runs.schema import ABSENT, METRICS, Event, Frame, Site
+from gradtui.runs.schema import ABSENT, Event, Frame, Site
 from gradtui.runs.writer import RunWriter
 
 
 def _poison(frame: Frame) -> None:
-    frame.values[METRICS.index("grad_norm"), :3] = [ABSENT, np.inf, np.nan]
+    frame.values[SITE_METRICS.index("grad_norm"), :3] = [ABSENT, np.inf, np.nan]
 
 
 def test_a_notebook_gets_arrays_of_steps_by_sites_with_trouble_and_absence_told_apart(make_run: RunMaker) -> None:
@@ -32,11 +33,11 @@ def test_a_notebook_gets_arrays_of_steps_by_sites_with_trouble_and_absence_told_
         assert run.lr.tolist() == pytest.approx([1e-3] * 3)
         assert run.events == [Event(1, "note", None, None, "hi")]
         assert run.sites == tuple(make_sites(4))
-        assert run.metrics == METRICS
+        assert run.metrics == SITE_METRICS
         assert (run.status, run.facts["seed"], run.thinned) == ("done", 0, None)
         assert "done" in repr(run)
         assert "grad_norm" in repr(run)
-        with pytest.raises(RunError, match="no metric 'grad'; it has: grad_norm, act_rms"):
+        with pytest.raises(RunError, match="no metric 'grad'; it has: stream_grad, grad_norm"):
             run.metric("grad")
 
 

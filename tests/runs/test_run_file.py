@@ -18,12 +18,13 @@ from conftest import RunMaker, make_frame, make_sites
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gradtui.metrics import SITE_METRICS
 from gradtui.runs import RunError
 from gradtui.runs.reader import RunReader
-from gradtui.runs.schema import ABSENT, METRICS, SCHEMA_VERSION, Event
+from gradtui.runs.schema import ABSENT, SCHEMA_VERSION, Event
 from gradtui.runs.writer import RunWriter, mark_ended
 
-GRAD = METRICS.index("grad_norm")
+GRAD = SITE_METRICS.index("grad_norm")
 
 
 def test_every_frame_comes_back_bit_for_bit(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from gradtui.i18n import Words
-from gradtui.runs.schema import CLIPPED, METRICS, STREAM_METRICS, Event, Frame, Site
+from gradtui.metrics import CLIPPED, SITE_METRICS, STREAM_METRICS
+from gradtui.runs.schema import Event, Frame, Site
 from gradtui.runs.writer import RunWriter
 
-ALL = (*METRICS, CLIPPED)
+ALL = (*SITE_METRICS, CLIPPED)
 
 
 def stack(name: str, layers: int, first_layer: int = 0, first_point: int = 0, group: str = "") -> list[Site]:
@@ -63,7 +64,7 @@ def frame(
 def record(
     path: Path,
     sites: Sequence[Site],
-    metrics: Sequence[str] = METRICS,
+    metrics: Sequence[str] = SITE_METRICS,
     *,
     steps: int = 20,
     every: int = 1,

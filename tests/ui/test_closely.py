@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 from conftest import make_frame, make_sites
 
-from gradtui.runs.schema import ABSENT, METRICS
+from gradtui.metrics import SITE_METRICS
+from gradtui.runs.schema import ABSENT
 from gradtui.runs.writer import RunWriter
 from gradtui.ui.session.session import Lab
 from gradtui.ui.session.site_table import SiteTable
 
-UPDATE = METRICS.index("update_ratio")
+UPDATE = SITE_METRICS.index("update_ratio")
 
 
 def test_the_last_update_is_shown_between_the_steps_at_which_it_is_measured(tmp_path: Path) -> None:

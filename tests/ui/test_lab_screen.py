@@ -13,9 +13,10 @@ from conftest import RunMaker, make_frame
 from textual.widgets import Input
 
 from gradtui.engine import protocol
+from gradtui.metrics import SITE_METRICS
 from gradtui.presets import Library
 from gradtui.runs import RunError
-from gradtui.runs.schema import METRICS, Event
+from gradtui.runs.schema import Event
 from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.panels.preset_list import PresetList
@@ -192,8 +193,8 @@ async def test_a_nan_is_named_by_step_and_site_and_marked(bench: Bench) -> None:
     async with bench.app.run_test(size=(140, 44), notifications=True) as pilot:
         await until(pilot, lambda: bench.engine.sent(protocol.Start))
         frames = [make_frame(bench.sites, step) for step in range(38)]
-        frames[37].values[METRICS.index("act_rms"), 6:] = float("nan")
-        frames[37].values[METRICS.index("stream_grad")] = float("nan")
+        frames[37].values[SITE_METRICS.index("act_rms"), 6:] = float("nan")
+        frames[37].values[SITE_METRICS.index("stream_grad")] = float("nan")
         nan = Event(37, "nonfinite", 6, None, "forward")
         bench.record("post-ln", *frames, events=(nan,), state="diverged")
         await until(pilot, lambda: "Non-finite at step 37, first in layer 2 feed-forward" in bench.text())

@@ -10,8 +10,9 @@ import pytest
 from conftest import make_frame, make_sites
 
 from gradtui.i18n import LANGUAGES, Words, catalogue
+from gradtui.metrics import SITE_METRICS, TRUNK_SHARE
 from gradtui.presets import GROUPS
-from gradtui.runs.schema import ABSENT, METRICS, TRUNK_SHARE, Frame
+from gradtui.runs.schema import ABSENT, Frame
 from gradtui.runs.writer import RunWriter
 from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.measures import GAIN, MEASURES
@@ -42,7 +43,7 @@ def write(
 ) -> Path:
     """A run with the trunk's share (of a step and a sublayer) and readings of experts and of depth attention."""
     sites = make_sites(LAYERS)
-    metrics = (*METRICS, TRUNK_SHARE)
+    metrics = (*SITE_METRICS, TRUNK_SHARE)
     base = {"name": path.stem, "seed": 0, "steps": steps, "device": "cpu"}
     with RunWriter(path, sites, {**base, **(facts or {})}, metrics=metrics) as writer:
         for step in range(steps):
@@ -239,7 +240,7 @@ async def test_a_table_of_sites_keeps_to_the_metrics_that_a_site_has(tmp_path: P
         for _ in range(8):
             await pilot.press("m")
             await pilot.pause(0.02)
-            assert app.screen.shown_metric in METRICS  # type: ignore[attr-defined]
+            assert app.screen.shown_metric in SITE_METRICS  # type: ignore[attr-defined]
         assert app.is_running
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.analysis.verdict import Verdict
-from gradtui.runs.schema import CLIPPED, METRICS, STREAM_METRICS, Event, Site
+from gradtui.metrics import CLIPPED, SITE_METRICS, STREAM_METRICS
+from gradtui.runs.schema import Event, Site
 from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.charts import painting
 from gradtui.ui.panels.site_panel import SitesPanel, squeeze
@@ -21,7 +22,7 @@ from gradtui.ui.text.verdict import verdict_in_words
 from ui.conftest import SIZES, screen_text, until
 from ui.foreign import ALL, EN, ZH, encoder_decoder, modules, record, stack
 
-GRAD, ACT, STREAM = (METRICS.index(name) for name in ("grad_norm", "act_rms", "stream_grad"))
+GRAD, ACT, STREAM = (SITE_METRICS.index(name) for name in ("grad_norm", "act_rms", "stream_grad"))
 
 
 def lane_of(path: Path) -> LaneView:
@@ -125,7 +126,7 @@ def test_sorting_puts_trouble_first_and_what_is_absent_last(tmp_path: Path, desc
     assert table.rows == [2, *middle, 1, 5]
 
 
-@pytest.mark.parametrize("sort", ["", NAME, LAYER, *METRICS])
+@pytest.mark.parametrize("sort", ["", NAME, LAYER, *SITE_METRICS])
 @pytest.mark.parametrize("descending", [True, False])
 def test_every_column_sorts_every_site_exactly_once(tmp_path: Path, sort: str, descending: bool) -> None:
     table = table_of(record(tmp_path / "a.gradtui", encoder_decoder(), steps=1), sort=sort, descending=descending)
@@ -148,7 +149,7 @@ def test_no_filter_at_all_breaks_the_table(pattern: str, name: str) -> None:
 
 
 def test_the_table_has_a_column_for_every_metric() -> None:
-    assert set(ORDER) == {*METRICS, CLIPPED}
+    assert set(ORDER) == {*SITE_METRICS, CLIPPED}
 
 
 @given(st.text(alphabet="abc.中", max_size=40), st.integers(3, 30))
@@ -348,7 +349,7 @@ def test_the_ratio_is_said_of_the_site_that_it_belongs_to() -> None:
     assert "no depth to compare" in verdict_in_words(lonely, [Site("lstm", None, "module")], EN)
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", SITE_METRICS)
 def test_a_thousand_layers_are_drawn_and_the_one_that_differs_is_seen(tmp_path: Path, metric: str) -> None:
     sites = stack("layers", 1000)
 
@@ -374,4 +375,4 @@ def test_rows_of_windows_that_overlap_go_only_forward(steps: list[int]) -> None:
 
 
 def test_metrics_of_the_stream_are_known() -> None:
-    assert set(METRICS) >= STREAM_METRICS
+    assert set(SITE_METRICS) >= STREAM_METRICS

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from verify.conftest import a_claim, a_sample
 
+from gradtui.metrics import SITE_METRICS
 from gradtui.presets import load_library
 from gradtui.runs.reader import RunReader
-from gradtui.runs.schema import METRICS, Event, Frame, Site
+from gradtui.runs.schema import Event, Frame, Site
 from gradtui.runs.writer import RunWriter
 from gradtui.verify.claims import load_claims
 from gradtui.verify.live import claims_of, marks
@@ -113,7 +114,7 @@ def test_a_claim_about_what_a_preset_tells_of_itself_is_marked_as_it_goes(tmp_pa
     facts = {"name": preset.id, "preset": msgspec.to_builtins(preset), "seed": 0}
     with RunWriter(path, sites, facts) as writer:
         for step, high in enumerate((1.1, 1.2, 2.0)):
-            values = np.ones((len(METRICS), 2), np.float32)
+            values = np.ones((len(SITE_METRICS), 2), np.float32)
             writer.append(Frame(step, 0.0, 0.1, 3.0, 1e-3, values))
             writer.readings(step, {"routed_rms": {1: np.array([1.0, 1.05, high], np.float32)}})
     with contextlib.closing(RunReader(path)) as run:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from verify.conftest import a_claim, a_sample
 
+from gradtui.metrics import SITE_METRICS
 from gradtui.presets import load_preset
-from gradtui.runs.schema import METRICS
 from gradtui.verify.jobs import Bench, Check, Train
 from gradtui.verify.plan import changed, make_plan
 from gradtui.verify.store import Store
@@ -117,7 +117,7 @@ def test_a_claim_that_cannot_be_checked_is_left_out_with_the_reason(changes, rea
 
 
 def test_a_metric_that_no_run_records_is_not_trained_for(presets, store, monkeypatch):
-    monkeypatch.setattr("gradtui.verify.plan.RECORDED", frozenset(METRICS) - {"mean_share"})
+    monkeypatch.setattr("gradtui.verify.plan.RECORDED", frozenset(SITE_METRICS) - {"mean_share"})
     plan = make_plan([metric(quantity="mean_share")], presets, [0], store)
     assert plan.skipped["claim"] == "there is no metric mean_share to be recorded"
     assert not plan.jobs

@@ -15,20 +15,11 @@ from gradtui.analysis.depth import Depth, by_depth, depth_of
 from gradtui.analysis.flow import Flow, Gauge
 from gradtui.analysis.verdict import Verdict, judge
 from gradtui.engine.protocol import LaneState
+from gradtui.metrics import CLIPPED, SAMPLE_EVERY, STREAM_METRICS, TRUNK_SHARE
 from gradtui.presets import Preset
 from gradtui.runs import RunError
 from gradtui.runs.reader import LossWindow, RunReader, Snapshot
-from gradtui.runs.schema import (
-    CLIPPED,
-    CLOSER_EVERY,
-    PYRAMID_FACTOR,
-    STREAM_METRICS,
-    TRUNK_SHARE,
-    Event,
-    Flags,
-    Floats,
-    Site,
-)
+from gradtui.runs.schema import PYRAMID_FACTOR, Event, Flags, Floats, Site
 from gradtui.ui.measures import GAIN, GRADIENT, MEASURES
 
 State = LaneState | str
@@ -269,7 +260,7 @@ class LaneView:
             row = reader.metrics.index(name)
             if not np.isnan(snapshot.values[row]).all() or snapshot.nonfinite[row].any():
                 continue
-            span = CLOSER_EVERY * max(1, int(reader.facts.get("every") or 1))
+            span = SAMPLE_EVERY * max(1, int(reader.facts.get("every") or 1))
             window = reader.window(name, max(snapshot.frame.step - span, 0), snapshot.frame.step, 2 * span)
             found = np.flatnonzero((~np.isnan(window.mean) | window.nonfinite).any(axis=1))
             if found.size:

@@ -15,8 +15,9 @@ from gradtui.analysis.alarms import NONFINITE
 from gradtui.analysis.flow import EXPLODED, FADING, VANISHED, Gauge
 from gradtui.charts.scale import format_number
 from gradtui.i18n import Words
+from gradtui.metrics import CLIPPED, SITE_METRICS
 from gradtui.runs.reader import RunReader, Snapshot
-from gradtui.runs.schema import CLIPPED, METRICS, Event, Site
+from gradtui.runs.schema import Event, Site
 from gradtui.ui.session.lane import WEIGHTS, LaneView, pieces, sentences
 
 NAME, LAYER = "name", "layer"
@@ -239,4 +240,4 @@ class SiteTable:
         return "zero" if value == 0 else ""
 
 
-assert set(METRICS) <= set(ORDER)
+assert set(SITE_METRICS) <= set(ORDER)

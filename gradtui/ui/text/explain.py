@@ -6,7 +6,7 @@ import numpy as np
 
 from gradtui.charts.scale import format_number
 from gradtui.i18n import Words
-from gradtui.runs.schema import TRUNK_SHARE
+from gradtui.metrics import TRUNK_SHARE
 from gradtui.ui.charts.told import apart
 from gradtui.ui.measures import GAIN, HIGH, LOW, MEASURES, Measure
 from gradtui.ui.session.lane import LaneView, Told

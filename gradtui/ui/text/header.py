@@ -6,7 +6,7 @@ from rich.text import Text
 
 from gradtui.charts.scale import format_number
 from gradtui.i18n import LANGUAGES, Words, catalogue
-from gradtui.runs.schema import TRUNK_SHARE
+from gradtui.metrics import TRUNK_SHARE
 from gradtui.ui.panels.text_line import fold, spread
 from gradtui.ui.session.lane import LaneView, sentences
 from gradtui.ui.session.script import ending
