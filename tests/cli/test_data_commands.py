@@ -314,7 +314,7 @@ def test_a_range_that_makes_no_sense_says_what_is_allowed(make_run: RunMaker, st
 def test_what_cannot_be_exported_says_what_there_is(make_run: RunMaker, directory: Path, tmp_path: Path) -> None:
     path = make_run()
     assert (
-        "has no metric 'grad'; it has: grad_norm, act_rms"
+        "has no metric 'grad'; it has: stream_grad, grad_norm"
         in _refusal(export, path, "--format", "csv", "--metric", "grad")[0]
     )
     assert "its steps are 0 to 2" in _refusal(export, path, "--format", "csv", "--steps", "7:9")[0]
