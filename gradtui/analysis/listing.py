@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import numpy as np
-
-from gradtui.analysis.flow import Flow, Gauge
-from gradtui.analysis.verdict import Verdict, judge
+from gradtui.analysis.series import RunSeries
+from gradtui.analysis.verdict import Verdict
 from gradtui.runs import SUFFIX, RunError
-from gradtui.runs.reader import RunReader, Snapshot
+from gradtui.runs.reader import RunReader
 
 BESIDE = ("-wal", "-shm", "-journal")
 
@@ -156,17 +154,8 @@ def total_size(runs: Iterable[Listed]) -> int:
 
 
 def _verdict(run: RunReader) -> Verdict | None:
-    first, last = run.frame(run.first_step), run.frame(run.last_step)
-    if first is None or last is None:
-        return None
-    gauge = Gauge.of(run.sites, run.metrics)
-    return judge(_flow(gauge, last), run.last_step, run.events(), _flow(gauge, first).ratio)
-
-
-def _flow(gauge: Gauge, snapshot: Snapshot) -> Flow:
-    loss = snapshot.frame.loss
-    bad = bool(snapshot.nonfinite.any()) or (loss is not None and not np.isfinite(loss))
-    return gauge.read(snapshot.values, bad)
+    view = RunSeries(run).at(None)
+    return None if view is None else view.verdict
 
 
 def _time(value: object) -> float | None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradtui.runs.reader import RunReader
-from gradtui.runs.schema import ABSENT, Flags, Site
+from gradtui.runs.schema import ABSENT, Flags, Site, stream_points
 
 Numbers = NDArray[np.float64]
 
@@ -37,8 +37,7 @@ class Rows:
 
     def stream(self, name: str) -> Numbers:
         """A metric at the stream points in order of depth, [N, K]."""
-        points = sorted((s.stream, index) for index, s in enumerate(self.sites) if s.stream is not None)
-        return self.metric(name)[:, [index for _, index in points]]
+        return self.metric(name)[:, list(stream_points(self.sites))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ class Span:
 
 
 Lines = list[list[Span]]
+# Draws in so many columns × rows of cells.
+Painter = Callable[[int, int], Lines]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

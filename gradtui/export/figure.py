@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradtui.analysis.depth import Depth, by_depth, depth_of
+from gradtui.analysis.depth import Depth, by_depth, depth_of, each_site
 from gradtui.export import LOSS, Choice, ExportError
 from gradtui.metrics import STREAM_METRICS
 from gradtui.runs.reader import RunReader, level_of
@@ -102,7 +102,7 @@ def _depth(run: RunReader, metric: str) -> tuple[Depth, str]:
     """The points of depth and what they are; every site by itself in a model that has no depth."""
     depth = depth_of(run.sites, metric)
     if depth.points <= 1:
-        return Depth(tuple((index,) for index in range(len(run.sites)))), SITE
+        return each_site(run.sites), SITE
     if metric in STREAM_METRICS:
         return depth, "stream point $l$"
     modules = all(len(group) == 1 and run.sites[group[0]].kind == "module" for group in depth.groups)

@@ -31,6 +31,7 @@ from gradtui.runs.schema import (
     Floats,
     Frame,
     Site,
+    stream_points,
 )
 from gradtui.runs.thinning import Gap, plan
 
@@ -137,8 +138,7 @@ class RunReader:
     @_understood
     def stream_sites(self) -> tuple[int, ...]:
         """Index of the site that each stream point x_0 … x_L leaves."""
-        points = [(s.stream, index) for index, s in enumerate(self.sites) if s.stream is not None]
-        return tuple(index for _, index in sorted(points))
+        return stream_points(self.sites)
 
     @cached_property
     @_understood

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -70,6 +71,12 @@ class Site(msgspec.Struct, frozen=True):
     kind: str
     stream: int | None = None
     stack: str = ""
+
+
+def stream_points(sites: Sequence[Site]) -> tuple[int, ...]:
+    """The index of the site that each stream point x_0 … x_L leaves, in order of depth."""
+    points = [(site.stream, index) for index, site in enumerate(sites) if site.stream is not None]
+    return tuple(index for _, index in sorted(points))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 from textual.app import App, ComposeResult, SystemCommand
@@ -23,7 +23,6 @@ from textual.widgets import Static
 
 from gradtui import paths
 from gradtui.i18n import LANGUAGES, Words
-from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.session.script import shell_code
 from gradtui.ui.svg import with_cell_widths
 
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from gradtui.engine import protocol
     from gradtui.ui.screens.lab import LabScreen
     from gradtui.ui.screens.leave import Choice
-    from gradtui.ui.session.session import Lab
-    from gradtui.ui.terminal_guard import Lifeline
+    from gradtui.ui.session.session import Session
+    from gradtui.ui.terminal_guard import TerminalGuard
 
 STOP_LOOK_SECONDS = 0.1
 
@@ -53,30 +52,18 @@ THEME = Theme(
 )
 
 
-class EngineProcess(Protocol):
-    """What the app needs of an engine client; a test gives another."""
-
-    @property
-    def running(self) -> bool: ...
-    async def start(self) -> None: ...
-    async def stop(self) -> None: ...
-    def send(self, command: protocol.Command) -> None: ...
-    def kill(self) -> None: ...
-
-
 @dataclass(slots=True)
 class Opened:
-    """A lab and what belongs to it; `engine` is None where recorded runs are watched."""
+    """A session, and sentences to show once it is there."""
 
-    lab: Lab
-    engine: EngineProcess | None = None
+    session: Session
     notices: list[str] = field(default_factory=list)
 
 
 class GradtuiApp(App[int]):
-    """Shows a lab. Exits with 128 + n on signal n, as a shell expects.
+    """Shows a session. Exits with 128 + n on signal n, as a shell expects.
 
-    `open_lab` is called once the first frame is painted: what it imports (NumPy, charts, quiz) takes longer
+    `open_session` is called once the first frame is painted: what it imports (NumPy, charts, quiz) takes longer
     than Textual itself.
     """
 
@@ -88,19 +75,16 @@ class GradtuiApp(App[int]):
         Binding("ctrl+q", "quit", show=False, priority=True),
         Binding("q", "quit", show=False),
     ]
-    lab: Lab
-    lifeline: Lifeline | None = None
+    session: Session
+    guard: TerminalGuard | None = None
 
-    def __init__(self, open_lab: Callable[[GradtuiApp], Opened], *, language: str, data: Path) -> None:
+    def __init__(self, open_session: Callable[[GradtuiApp], Opened], *, language: str, data: Path) -> None:
         super().__init__()
         self.data = data
         self.words = Words(language)
-        self.engine: EngineProcess | None = None
         self._log_file = paths.log_directory(data) / "gradtui.log"
-        self._open_lab = open_lab
+        self._open_session = open_session
         self._lab_screen: LabScreen | None = None
-        self._starting: asyncio.Task[None] | None = None
-        self._stopping: asyncio.Task[None] | None = None
         self._stopping_script: Timer | None = None
         self._asking = False
 
@@ -110,9 +94,9 @@ class GradtuiApp(App[int]):
     def on_mount(self) -> None:
         self.register_theme(THEME)
         self.theme = THEME.name
-        if self.lifeline is not None:
+        if self.guard is not None:
             loop = asyncio.get_running_loop()
-            self.lifeline.watch(lambda code: loop.call_soon_threadsafe(self._leave, code))
+            self.guard.watch(lambda code: loop.call_soon_threadsafe(self._leave, code))
         self.call_after_refresh(self._open)
 
     def _open(self) -> None:
@@ -121,47 +105,28 @@ class GradtuiApp(App[int]):
             return
         from gradtui.ui.screens.lab import LabScreen
 
-        opened = self._open_lab(self)
-        self.lab, self.engine = opened.lab, opened.engine
-        if self.engine is not None:
-            self.ensure_engine(lambda: self.lab.show(self.lab.focus, self.lab.pins))
+        opened = self._open_session(self)
+        session = self.session = opened.session
+        if session.control is not None:
+            session.control.on_failure = self._engine_failed
+            session.show(session.focus, session.pins)
         few_colors = self.no_color or self.console.color_system in (None, "standard")
         progress = paths.quiz_progress(self.data)
-        self._lab_screen = LabScreen(self.lab, self.words, "shade" if few_colors else "color", progress)
+        self._lab_screen = LabScreen(session, self.words, "shade" if few_colors else "color", progress)
         self.push_screen(self._lab_screen)
         if opened.notices:
             self.notify("\n".join(opened.notices), severity="warning", markup=False, timeout=10)
 
-    def ensure_engine(self, then: Callable[[], None]) -> None:
-        """Do `then` as soon as there is an engine; start one if there is none."""
-        assert self.engine is not None
-        if self.engine.running:
-            then()
-            return
-        if self._starting is not None and not self._starting.done():
-            self._starting.add_done_callback(lambda _task: then() if self._engine_runs() else None)
-            return
-        self._starting = asyncio.create_task(self._start_engine(then))
-
-    def _engine_runs(self) -> bool:
-        return self.engine is not None and self.engine.running
-
-    async def _start_engine(self, then: Callable[[], None]) -> None:
-        from gradtui.engine.client import EngineError
-
-        assert self.engine is not None
-        try:
-            await self.engine.start()
-        except EngineError as error:
-            self.notify(str(error), severity="error", markup=False, timeout=30)
-            return
-        then()
+    def _engine_failed(self, reason: str) -> None:
+        """The engine could not be started: its lanes stand still, and `r` tries again."""
+        self.session.on_engine_end(reason)
+        self.notify(reason, severity="error", markup=False, timeout=30)
 
     def on_engine_event(self, event: protocol.Event) -> None:
         """The engine has said something."""
-        lane = self.lab.hear(event)
+        lane = self.session.on_engine_event(event)
         if self._lab_screen is not None:
-            self._lab_screen.touch()
+            self._lab_screen.invalidate()
         if lane is not None and lane.state == "paused" and lane.reason:
             name = lane.name(self.words.language)
             sentence = self.words("notice.paused", name=name, reason=lane.reason)
@@ -169,10 +134,10 @@ class GradtuiApp(App[int]):
 
     def on_engine_end(self, reason: str) -> None:
         """The engine is gone without having been told to."""
-        self.lab.engine_ended(reason)
+        self.session.on_engine_end(reason)
         self.notify(self.words("notice.engine_died", reason=reason), severity="error", markup=False, timeout=15)
         if self._lab_screen is not None:
-            self._lab_screen.touch()
+            self._lab_screen.invalidate()
 
     def _handle_exception(self, error: Exception) -> None:
         """A crash: the traceback goes to the log, one sentence to the terminal (Textual's own hook)."""
@@ -191,18 +156,23 @@ class GradtuiApp(App[int]):
         self.exit(1, return_code=1, message=Text(sentence))
 
     async def on_unmount(self) -> None:
-        stopping = self._stop_engine()
-        if stopping is not None:
+        if self._lab_screen is None:
+            return
+        if self.session.control is not None:
             with contextlib.suppress(OSError):
-                await stopping
-        if self._lab_screen is not None:
-            self.lab.close()
+                await self.session.control.stop()
+        self.session.close()
+
+    def kill_engine(self) -> None:
+        """End the engine and its lanes at once; for when the app has ended, however."""
+        if self._lab_screen is not None and self.session.control is not None:
+            self.session.control.engine.kill()
 
     # --- what keys do
 
     async def action_quit(self) -> None:
         """Leave; ask first what is to become of a script that still runs."""
-        script = self.lab.script if self._lab_screen is not None else None
+        script = self.session.script if self._lab_screen is not None else None
         if script is None:
             self._leave(0)
         elif script.exit_code is not None:
@@ -218,7 +188,7 @@ class GradtuiApp(App[int]):
     def _chosen(self, choice: Choice | None) -> None:
         """Answered."""
         self._asking = False
-        script = self.lab.script
+        script = self.session.script
         if script is None or choice in (None, "cancel"):
             return
         if choice == "leave":
@@ -230,28 +200,24 @@ class GradtuiApp(App[int]):
 
     def _leave_with_script(self) -> None:
         """Leave as soon as the script that is being stopped is gone."""
-        code = self.lab.script.exit_code if self.lab.script is not None else 0
+        code = self.session.script.exit_code if self.session.script is not None else 0
         if code is not None:
             self._leave(shell_code(code))
 
     def _leave(self, code: int) -> None:
         """End the engine while the screen is being taken down, not after it."""
-        self._stop_engine()
+        if self._lab_screen is not None and self.session.control is not None:
+            self.session.control.stop()
         self.exit(code)
 
-    def _stop_engine(self) -> asyncio.Task[None] | None:
-        if self._stopping is None and self.engine is not None:
-            self._stopping = asyncio.create_task(self.engine.stop())
-        return self._stopping
-
-    def switch_language(self) -> None:
-        """The other language, everywhere, at once."""
+    def action_language(self) -> None:
+        """The next language, everywhere, at once."""
         index = LANGUAGES.index(self.words.language)
         self.words = Words(LANGUAGES[(index + 1) % len(LANGUAGES)])
         if self._lab_screen is not None:
-            self._lab_screen.speak(self.words)
+            self._lab_screen.set_language(self.words)
 
-    def save_screen(self) -> None:
+    def action_save(self) -> None:
         """Write the screen as SVG and say where."""
         name = time.strftime("gradtui-%Y%m%d-%H%M%S.svg")
         try:
@@ -270,22 +236,26 @@ class GradtuiApp(App[int]):
         if self.use_command_palette and not CommandPalette.is_open(self):  # type: ignore[arg-type]
             self.push_screen(CommandPalette(id="--command-palette", placeholder=self.words("help.palette")))
 
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The command palette, from the action table."""
-        if self._lab_screen is None or screen is not self._lab_screen:
+    def action_help(self) -> None:
+        """All keys."""
+        from gradtui.ui.screens.help import HelpScreen
+
+        if self._lab_screen is not None:
+            self.push_screen(HelpScreen(self._lab_screen.actions, self.words, str(self.session.runs)))
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The command palette, from the action table and the lanes."""
+        lab, words = self._lab_screen, self.words
+        if lab is None or screen is not lab:
             return
-        language = self.words.language
-        actions = applicable(self.lab.engine is not None, self.lab.script is not None)
-        for name, action in actions.items():
-            if name in ("preset", "palette"):
-                continue
-            call = "app.quit" if name == "quit" else action.call(name)
-            yield SystemCommand(action.describe(language), action.key, partial(screen.run_action, call))
-        select = self._lab_screen.select
-        digits = self.lab.digits
-        for lane_id, lane in self.lab.lanes.items():
-            what = f"{ACTIONS['preset'].describe(language)} {digits.get(lane_id, '')}".rstrip()
+        for name, action in lab.actions.items():
+            if name not in ("preset", "palette"):
+                does = partial(screen.run_action, action.call(name))
+                yield SystemCommand(words(f"action.{name}"), action.key, does)
+        digits = self.session.digits
+        for lane_id, lane in self.session.lanes.items():
+            what = f"{words('action.preset')} {digits.get(lane_id, '')}".rstrip()
             if lane.group and lane_id not in digits:
-                what = f"{what} · {self.words(f'group.{lane.group}')}"
-            # The palette reads its titles as markup; a preset's title is nobody's markup.
-            yield SystemCommand(lane.name(language).replace("[", r"\["), what, partial(select, lane_id))
+                what = f"{what} · {words(f'group.{lane.group}')}"
+            # The palette reads its titles as markup; a preset's title is plain text.
+            yield SystemCommand(lane.name(words.language).replace("[", r"\["), what, partial(lab.select, lane_id))

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from gradtui import paths
 from gradtui.errors import FAILURE, Failure
 from gradtui.i18n import Words, system_language
-from gradtui.ui.terminal_guard import Lifeline
+from gradtui.ui.terminal_guard import TerminalGuard
 
 if TYPE_CHECKING:
     from gradtui.ui.app import GradtuiApp
     from gradtui.ui.session.script import Script
-    from gradtui.ui.session.session import Lab
+    from gradtui.ui.session.session import Session
 
 UNUSABLE_TERMS = ("dumb", "unknown")
 CHART_CHARACTERS = "│●▀⠁中"
@@ -33,31 +33,31 @@ def launch_lab(directories: Sequence[Path], *, language: str | None, device: str
 
     data, reason = paths.usable_data_directory()
 
-    def open_lab(app: GradtuiApp) -> Opened:
+    def open_session(app: GradtuiApp) -> Opened:
         from gradtui.engine.client import EngineClient
         from gradtui.presets import load_library
-        from gradtui.ui.session.session import Lab
+        from gradtui.ui.session.session import Session
 
         library = load_library(directories)
         log = paths.log_directory(data) / "engine.log"
         engine = EngineClient(log, on_event=app.on_engine_event, on_end=app.on_engine_end)
-        lab = Lab.of_presets(library, engine, paths.run_directory(data), device)
-        lab.pins = list(lab.lanes)[1:2]  # the second preset beside the first: the lesson's comparison
+        session = Session.of_presets(library, engine, paths.run_directory(data), device)
+        session.pins = list(session.lanes)[1:2]  # the second preset beside the first: the lesson's comparison
         notices = [app.words("notice.temporary", reason=reason, path=data)] if reason else []
         if library.errors:
             count = len(library.errors) - 1
             more = f" ({app.words('list.more', count=count)})" if count else ""
             notices.append(f"{library.errors[0]}{more}")
-        return Opened(lab, engine, notices)
+        return Opened(session, notices)
 
-    return _run(GradtuiApp(open_lab, language=language, data=data))
+    return _run(GradtuiApp(open_session, language=language, data=data))
 
 
 def launch_watch(files: Sequence[Path], *, language: str | None) -> int:
     """Run the lab's charts on run files; raises RunError for one that is none."""
-    from gradtui.ui.session.session import Lab
+    from gradtui.ui.session.session import Session
 
-    return _watch(Lab.of_files(files), language or system_language())
+    return _watch(Session.of_files(files), language or system_language())
 
 
 def launch_pick(directory: Path, *, language: str | None) -> int:
@@ -65,24 +65,24 @@ def launch_pick(directory: Path, *, language: str | None) -> int:
 
     Where there is none yet, the first one that appears is shown.
     """
-    from gradtui.ui.session.run_directory import Catalogue
-    from gradtui.ui.session.session import Lab
+    from gradtui.ui.session.run_directory import RunDirectory
+    from gradtui.ui.session.session import Session
 
-    catalogue = Catalogue(directory)
-    catalogue.scan()
-    readable = [entry for entry in catalogue.entries if not entry.error]
+    directory_runs = RunDirectory(directory)
+    directory_runs.scan()
+    readable = [entry for entry in directory_runs.entries if not entry.error]
     found = max(readable, key=lambda entry: entry.started, default=None)
-    lab = Lab.of_files([] if found is None else [found.path], directory)
-    return _watch(lab, language or system_language())
+    session = Session.of_files([] if found is None else [found.path], directory)
+    return _watch(session, language or system_language())
 
 
-def _watch(lab: Lab, language: str) -> int:
+def _watch(session: Session, language: str) -> int:
     if not _terminal_is_usable(language):
         return FAILURE
     from gradtui.ui.app import GradtuiApp, Opened
 
     data, _ = paths.usable_data_directory()
-    return _run(GradtuiApp(lambda _app: Opened(lab), language=language, data=data))
+    return _run(GradtuiApp(lambda _app: Opened(session), language=language, data=data))
 
 
 def launch_script(script: Script, *, language: str | None) -> int:
@@ -104,12 +104,12 @@ def launch_script(script: Script, *, language: str | None) -> int:
     except ScriptError as error:
         raise Failure(str(error)) from error
 
-    def open_lab(_app: GradtuiApp) -> Opened:
-        from gradtui.ui.session.session import Lab
+    def open_session(_app: GradtuiApp) -> Opened:
+        from gradtui.ui.session.session import Session
 
-        return Opened(Lab.of_script(script, script.run.parent))
+        return Opened(Session.of_script(script, script.run.parent))
 
-    code = _run(GradtuiApp(open_lab, language=language, data=data))
+    code = _run(GradtuiApp(open_session, language=language, data=data))
     if script.exit_code is not None:
         return code or shell_code(script.exit_code)
     script.detach()
@@ -141,12 +141,11 @@ def _run(app: GradtuiApp) -> int:
     for name in ("COLUMNS", "LINES"):
         # Exported by a parent process (anything that uses readline does), they would pin the size for ever.
         os.environ.pop(name, None)
-    lifeline = Lifeline()
-    app.lifeline = lifeline
+    guard = TerminalGuard()
+    app.guard = guard
     try:
         result = app.run()
     finally:
-        if app.engine is not None:
-            app.engine.kill()
-        lifeline.finished()
+        app.kill_engine()
+        guard.finished()
     return result if result is not None else (app.return_code or 0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-PANES = ("depth", "rms", "heat", "loss")
-OUTPUT = "output"
+from gradtui.ui.session.view_state import OUTPUT, PANES, ViewState
+
 LEAST_WIDTH, LEAST_HEIGHT = 50, 14
 WIDE, MEDIUM = (120, 34), (92, 24)
 QUIZ_WIDTH = 54
@@ -18,7 +18,7 @@ Output = Literal["none", "docked", "big"]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`panes` in reading order, in `columns` columns; `side` is the list of presets, `bar` its one-line form.
+    """`panes` in reading order, in `columns` columns; `side` is the list of lanes, `bar` its one-line form.
 
     `quiz` is its width, `output` the rows of the script's output and `charts` those of the panes: 0 is hidden,
     None is all the room that is left. `sites` is the table of sites in the panes' place. `roomy` says that
@@ -41,44 +41,47 @@ class Layout:
         """Whether there is something that a verdict belongs to."""
         return bool(self.panes) or self.sites or self.output is None
 
+    @property
+    def visible(self) -> dict[str, bool]:
+        """Which parts of the screen are shown, by the name of their widget."""
+        return {
+            "too-small": not self.fits,
+            "header": self.fits,
+            "bar": self.bar,
+            "body": self.fits,
+            "verdict": self.verdict,
+            "footer": self.fits,
+            "side": self.side,
+            "main": self.verdict,
+        }
 
-def arrange(
-    width: int,
-    height: int,
-    *,
-    active: str,
-    zoomed: bool,
-    quiz: bool,
-    output: Output = "none",
-    sites: bool = False,
-    listing: bool = False,
-) -> Layout:
+
+def arrange(width: int, height: int, view: ViewState, output: Output = "none") -> Layout:
     """The layout of a terminal of `width` × `height` cells.
 
-    `output` is "big" while there is nothing else to see, and "none" where no script runs; `active` is a pane, or
-    the output. `listing` shows the list of presets also where it has room only in place of everything else.
+    `output` is "big" while there is nothing else to see, and "none" where no script runs.
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return Layout(False, False, False, (), 1, 0)
     wide = width >= WIDE[0] and height >= WIDE[1]
     medium = width >= MEDIUM[0] and height >= MEDIUM[1]
-    if quiz and not medium:
+    if view.quiz and not medium:
         # Too narrow for two things side by side: the quiz lies over the charts.
         return Layout(True, False, True, (), 1, width)
-    if listing and not medium:
+    if view.listing and not medium:
         return Layout(True, True, False, (), 1, 0)
-    side = wide or (medium and not quiz and not sites)
-    quiz_width = (QUIZ_WIDTH if wide else width // 2) if quiz else 0
-    chart = active if active in PANES else PANES[0]
-    if output != "none" and active == OUTPUT and (zoomed or not medium):
-        return Layout(True, side, not side, (), 1, quiz_width, None)
+    side = wide or (medium and (view.listing or not (view.quiz or view.sites)))
+    quiz = (QUIZ_WIDTH if wide else width // 2) if view.quiz else 0
+    chart = view.active if view.active in PANES else PANES[0]
+    if output != "none" and view.active == OUTPUT and (view.zoomed or not medium):
+        return Layout(True, side, not side, (), 1, quiz, None)
     docked = 0 if output == "none" or not medium else OUTPUT_ROWS["wide" if wide else "medium"]
-    if sites:
-        return Layout(True, side, not side, (), 1, quiz_width, 0 if zoomed else docked, sites=True)
-    if output == "big" and not zoomed:
-        return Layout(True, side, not side, (chart,), 1, quiz_width, None, WAITING_ROWS)
-    if zoomed or not medium:
-        return Layout(True, side, not side, (chart,), 1, quiz_width, 0)
-    panes = PANES if wide and not quiz else ("depth", chart if chart != "depth" else "heat")
+    if view.sites:
+        return Layout(True, side, not side, (), 1, quiz, 0 if view.zoomed else docked, sites=True)
+    if output == "big" and not view.zoomed:
+        return Layout(True, side, not side, (chart,), 1, quiz, None, WAITING_ROWS)
+    if view.zoomed or not medium:
+        return Layout(True, side, not side, (chart,), 1, quiz, 0)
+    panes = PANES if wide and not view.quiz else (PANES[0], chart if chart != PANES[0] else "heat")
     columns = 2 if len(panes) == len(PANES) else 1
-    return Layout(True, side, not side, panes, columns, quiz_width, docked, roomy=wide)
+    return Layout(True, side, not side, panes, columns, quiz, docked, roomy=wide)

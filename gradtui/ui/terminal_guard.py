@@ -25,7 +25,7 @@ RESTORE = "\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[
 LEAVE_SCREEN = "\x1b[?1049l"
 
 
-class Lifeline:
+class TerminalGuard:
     """Hears SIGTERM and SIGHUP and a terminal that hangs up; `leave` is called with 128 + n, from a thread."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from gradtui.runs.schema import Event, Frame
 from gradtui.runs.writer import RunWriter
 from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.screens.lab import LabScreen
-from gradtui.ui.session.session import Lab
+from gradtui.ui.session.session import Session
 
 SIZES = ((140, 44), (100, 30), (80, 24))
 
@@ -77,9 +77,9 @@ class Bench:
 
     def __init__(self, directory: Path, library: Library | None = None, language: str = "en") -> None:
         self.engine = FakeEngine()
-        self.lab = Lab.of_presets(library or make_library(), self.engine, directory / "runs", "cpu")
-        self.lab.pins = list(self.lab.lanes)[1:2]
-        self.app = GradtuiApp(lambda _app: Opened(self.lab, self.engine), language=language, data=directory)
+        self.session = Session.of_presets(library or make_library(), self.engine, directory / "runs", "cpu")
+        self.session.pins = list(self.session.lanes)[1:2]
+        self.app = GradtuiApp(lambda _app: Opened(self.session), language=language, data=directory)
         self.writers: dict[str, RunWriter] = {}
         self.sites = make_sites(4)
         self.facts: dict[str, dict[str, object]] = {}  # more facts of a lane's run
@@ -96,7 +96,7 @@ class Bench:
         state: protocol.LaneState = "running",
     ) -> None:
         """Write frames as the lane would, and say that it is in `state`."""
-        run = self.lab.lanes[lane].run
+        run = self.session.lanes[lane].run
         assert run is not None, f"{lane} was never started"
         if lane not in self.writers or self.writers[lane].path != run:
             facts = {"name": lane, "steps": 400, "seed": 0, "device": "cpu", "tokens_per_step": 512}
@@ -111,7 +111,7 @@ class Bench:
     def tell(self, lane: str, state: protocol.LaneState, reason: str = "") -> None:
         """Have the engine report a state."""
         self.app.on_engine_event(protocol.Hello(1, 2))
-        self.app.on_engine_event(protocol.Lane(lane, state, str(self.lab.lanes[lane].run), reason))
+        self.app.on_engine_event(protocol.Lane(lane, state, str(self.session.lanes[lane].run), reason))
 
     def collapse(self, lane: str, steps: int = 20, at: int = 14) -> None:
         """Frames whose gradient vanishes at step `at`."""

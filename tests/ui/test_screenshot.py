@@ -34,7 +34,7 @@ def sites_of(topology: str, layers: int) -> list[Site]:
 def replay(lab: Bench, name: str) -> None:
     """Write the recorded steps as the lane would."""
     recorded = np.load(RECORDED)
-    preset = lab.lab.lanes[name].preset
+    preset = lab.session.lanes[name].preset
     assert preset is not None
     lab.facts[name] = {"preset": msgspec.to_builtins(preset)}
     lab.sites = sites_of(preset.model.topology, preset.model.layers)

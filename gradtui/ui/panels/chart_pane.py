@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
 from rich.segment import Segment
@@ -13,9 +12,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gradtui.charts.spec import Lines, Span
-
-Painter = Callable[[int, int], Lines]
+from gradtui.charts.spec import Painter, Span
 
 
 class ChartPane(Widget):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from rich.text import Text
@@ -16,9 +17,11 @@ from textual.widgets import Button, Static, TextArea
 
 from gradtui.i18n import LANGUAGES, Words
 from gradtui.lesson.progress import Grade, Progress, ProgressError, utc_now
-from gradtui.lesson.questions import Pack, Question, Show
+from gradtui.lesson.questions import Question, Show, load_packs
 from gradtui.lesson.words import due_in_words
-from gradtui.ui.panels.text_line import fold
+from gradtui.ui.panels.messages import Left, Say
+from gradtui.ui.session.notice import Notice, reason_notice
+from gradtui.ui.text.folding import fold
 
 T = TypeVar("T")
 
@@ -37,6 +40,8 @@ class QuizPanel(Vertical):
         Binding("e", "show_me", show=False),
         Binding("right_square_bracket", "turn(1)", show=False),
         Binding("left_square_bracket", "turn(-1)", show=False),
+        Binding("tab", "turn_field(1)", show=False),
+        Binding("shift+tab", "turn_field(-1)", show=False),
     ]
 
     class ShowMe(Message):
@@ -46,26 +51,28 @@ class QuizPanel(Vertical):
             super().__init__()
             self.show = show
 
-    class Left(Message):
-        """The keys belong to the lab again."""
-
-    class Trouble(Message):
-        """The progress file could not be read or written."""
-
-        def __init__(self, reason: str) -> None:
-            super().__init__()
-            self.reason = reason
-
-    def __init__(self, id: str, packs: list[Pack], progress: Progress, words: Words, problem: str) -> None:
+    def __init__(self, id: str, progress: Path, words: Words) -> None:
         super().__init__(id=id)
+        packs, errors = load_packs()
+        self._notices = [reason_notice(str(error)) for error in errors]
+        self._problem = str(errors[0]) if errors else ""
+        self._progress = self._open(progress)
         self._questions = [(pack.key(question), question) for pack in packs for question in pack.questions]
         self._keys = [key for key, _ in self._questions]
-        self._progress, self._words, self._problem = progress, words, problem
+        self._words = words
         self._index = 0
         self._revealed = False
         self._notice = ""
         self._answer = ""  # what stands in the text box, which is gone before the panel is
         self._draft_timer: Timer | None = None
+
+    def _open(self, progress: Path) -> Progress:
+        """The learner's progress, or one that is kept nowhere where its file cannot be used."""
+        try:
+            return Progress(progress)
+        except ProgressError as error:
+            self._notices.append(Notice("notice.quiz_unavailable", {"reason": str(error)}, "warning"))
+            return Progress(None)
 
     def compose(self) -> ComposeResult:
         yield Static(id="quiz-head", markup=False)
@@ -83,6 +90,8 @@ class QuizPanel(Vertical):
             yield Button(id="quiz-next", compact=True)
 
     def on_mount(self) -> None:
+        for notice in self._notices:
+            self.post_message(Say(notice))
         following = self._ask(lambda: self._progress.next_question(self._keys), None) if self._keys else None
         if following is not None:
             self._index = self._keys.index(following)
@@ -102,11 +111,15 @@ class QuizPanel(Vertical):
         """Keys go into the answer."""
         return self.query_one("#quiz-answer", TextArea).has_focus
 
+    def key_hints(self, words: Words) -> str:
+        """The keys that do something here."""
+        return words("quiz.keys_text" if self.in_text else "quiz.keys")
+
     def open(self) -> None:
         """Ready to type."""
         self.query_one("#quiz-body" if self._revealed else "#quiz-answer").focus()
 
-    def speak(self, words: Words) -> None:
+    def set_language(self, words: Words) -> None:
         """Change the language."""
         self._words = words
         self._refresh_text()
@@ -153,7 +166,7 @@ class QuizPanel(Vertical):
         if self.in_text:
             self.query_one("#quiz-body").focus()
         else:
-            self.post_message(self.Left())
+            self.post_message(Left())
 
     @on(Button.Pressed, "#quiz-grades Button")
     def _grade_pressed(self, event: Button.Pressed) -> None:
@@ -192,6 +205,10 @@ class QuizPanel(Vertical):
             # Not into the text: the same key again is another question, not a letter.
             self.query_one("#quiz-body").focus()
 
+    def action_turn_field(self, by: int) -> None:
+        """The next field of the panel that takes keys, or the one before."""
+        (self.screen.focus_next if by > 0 else self.screen.focus_previous)("#quiz *")
+
     def action_write(self) -> None:
         """Go to the answer."""
         if not self._revealed:
@@ -202,7 +219,7 @@ class QuizPanel(Vertical):
         try:
             return do()
         except ProgressError as error:
-            self.post_message(self.Trouble(str(error)))
+            self.post_message(Say(reason_notice(str(error))))
             return otherwise
 
     def _refresh_text(self) -> None:

@@ -31,9 +31,9 @@ class HelpScreen(ModalScreen[None]):
 
     def _text(self) -> Text:
         words, text = self._words, Text()
-        for action in self._actions.values():
+        for name, action in self._actions.items():
             text.append(f"{action.key}{' ' * (10 - cell_len(action.key))}", "bold #56b4e9")
-            text.append(f"{action.describe(words.language)}\n")
+            text.append(f"{words(f'action.{name}')}\n")
         text.append(f"\n{words('help.reading')}\n", "bold")
         parts = ("marks", "row", "claims", "measures", "collapse")
         text.append("\n".join(words(f"help.{part}") for part in parts) + "\n")

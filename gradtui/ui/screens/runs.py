@@ -20,9 +20,10 @@ from gradtui.charts.scale import format_step
 from gradtui.i18n import Words
 from gradtui.runs import RunError
 from gradtui.ui.panels.rows import Rows
-from gradtui.ui.panels.text_line import TextLine, fold
-from gradtui.ui.session.run_directory import Catalogue, date_of, is_live, matches, source_of
-from gradtui.ui.session.session import Lab
+from gradtui.ui.panels.text_line import TextLine
+from gradtui.ui.session.run_directory import RunDirectory, date_of, is_live, matches, source_of
+from gradtui.ui.session.session import Session
+from gradtui.ui.text.folding import fold
 from gradtui.ui.text.verdict import STATE_COLORS, STATE_MARKS, state_in_words
 
 SCAN_SECONDS = 1.0
@@ -32,10 +33,10 @@ WHEN, STEPS, STATE = 12, 8, 12
 class RunRows(Rows):
     """One row a run."""
 
-    def __init__(self, id: str, lab: Lab, words: Words) -> None:
+    def __init__(self, id: str, session: Session, words: Words) -> None:
         super().__init__(id=id)
         self.entries: tuple[Listed, ...] = ()
-        self._lab, self._words = lab, words
+        self._session, self._words = session, words
 
     def count(self) -> int:
         """All runs that the filter lets through."""
@@ -62,8 +63,8 @@ class RunRows(Rows):
     def row(self, index: int, width: int) -> Text:
         """▶ in focus or + overlaid, the mark of the verdict, name, script or preset, when, steps, state."""
         entry, text = self.entries[index], Text(no_wrap=True, end="")
-        lane = self._lab.lane_of(entry.path)
-        shown = "▶" if lane in self._lab.shown[:1] else "+" if lane in self._lab.shown else " "
+        lane = self._session.lane_of(entry.path)
+        shown = "▶" if lane in self._session.shown[:1] else "+" if lane in self._session.shown else " "
         text.append(f" {shown}", f"bold {lane.color}" if lane else "")
         verdict = entry.verdict.state if entry.verdict else ""
         mark = STATE_MARKS.get(verdict, "!" if entry.error else " ")
@@ -90,7 +91,7 @@ def _cell(text: str, room: int) -> str:
 
 
 class RunsScreen(ModalScreen[None]):
-    """Changes the lab at once; `changed` is called after each change."""
+    """Changes the session at once; `changed` is called after each change."""
 
     CSS_PATH = "runs.tcss"
     BINDINGS = [
@@ -99,19 +100,19 @@ class RunsScreen(ModalScreen[None]):
         Binding("space,p", "overlay", show=False),
     ]
 
-    def __init__(self, lab: Lab, words: Words, changed: Callable[[], None]) -> None:
+    def __init__(self, session: Session, words: Words, changed: Callable[[], None]) -> None:
         super().__init__()
-        self._lab, self._words, self._changed = lab, words, changed
-        self._catalogue = Catalogue(lab.runs)
+        self._session, self._words, self._changed = session, words, changed
+        self._directory = RunDirectory(session.runs)
         self._scanning = False
         self._filter = ""
 
     def compose(self) -> ComposeResult:
         with Vertical(id="runs") as box:
-            box.border_title = Text(self._words("runs.title", path=self._lab.runs))
+            box.border_title = Text(self._words("runs.title", path=self._session.runs))
             box.border_subtitle = Text(self._words("runs.keys"))
             yield Input(id="runs-filter", compact=True, placeholder=self._words("runs.filter"))
-            yield RunRows("runs-rows", self._lab, self._words)
+            yield RunRows("runs-rows", self._session, self._words)
             yield TextLine(id="runs-note")
 
     def on_mount(self) -> None:
@@ -129,7 +130,7 @@ class RunsScreen(ModalScreen[None]):
             return
         self._scanning = True
         try:
-            await asyncio.to_thread(self._catalogue.scan)
+            await asyncio.to_thread(self._directory.scan)
         finally:
             self._scanning = False
         if self.is_attached:
@@ -138,12 +139,12 @@ class RunsScreen(ModalScreen[None]):
     def _refresh_rows(self) -> None:
         rows, words = self._rows, self._words
         here = rows.entries[rows.cursor].path if rows.entries and rows.cursor < len(rows.entries) else None
-        rows.entries = tuple(entry for entry in self._catalogue.entries if matches(entry, self._filter))
+        rows.entries = tuple(entry for entry in self._directory.entries if matches(entry, self._filter))
         paths = [entry.path for entry in rows.entries]
         if here in paths:
             rows.cursor = paths.index(here)  # the list moves under the cursor, not the run
         rows.renew()
-        total = len(self._catalogue.entries)
+        total = len(self._directory.entries)
         if not total:
             note = words("runs.none")
         elif not rows.entries:
@@ -160,7 +161,7 @@ class RunsScreen(ModalScreen[None]):
     def _show(self, event: Rows.Chosen) -> None:
         event.stop()
         entry = self._entry()
-        if entry is not None and self._try(lambda: self._lab.show_alone(entry.path)):
+        if entry is not None and self._try(lambda: self._session.show_alone(entry.path)):
             self.dismiss()
 
     def action_overlay(self) -> None:
@@ -168,10 +169,10 @@ class RunsScreen(ModalScreen[None]):
         entry = self._entry()
         if entry is None:
             return
-        lane = self._lab.lane_of(entry.path)
-        if lane is None or lane not in self._lab.shown:
-            self._try(lambda: self._lab.overlay(entry.path))
-        elif self._lab.remove(lane.id):
+        lane = self._session.lane_of(entry.path)
+        if lane is None or lane not in self._session.shown:
+            self._try(lambda: self._session.overlay(entry.path))
+        elif self._session.remove(lane.id):
             self._changed()
         else:
             self.notify(self._words("runs.engine"), severity="warning", markup=False, timeout=3)

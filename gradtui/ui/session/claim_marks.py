@@ -1,4 +1,4 @@
-"""The claims about a preset, with their marks as its run goes on."""
+"""The claims about a preset, and how each stands as its run goes on."""
 
 from __future__ import annotations
 
@@ -6,26 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
-from gradtui.charts.scale import format_number
-from gradtui.i18n import Words
 from gradtui.presets import Preset, load_library
 from gradtui.runs import RunError
 from gradtui.runs.reader import RunReader
-from gradtui.ui.panels.text_line import spread
-from gradtui.ui.session.lane import LaneView
+from gradtui.ui.session.lane import Lane
 
 if TYPE_CHECKING:
     from gradtui.verify.claims import Claim
     from gradtui.verify.live import Marked
 
-# None of these is among the marks of a verdict but the ones that mean the same.
-MARKS = {"holds": ("✓", "#009e73"), "not yet": ("…", "dim"), "does not hold": ("✗", "#d55e00")}
-
 
 @dataclass(slots=True)
-class Standing:
+class _Standing:
     """The claims that one run can decide, and where they stood when it was looked at last."""
 
     reader: RunReader
@@ -35,25 +27,24 @@ class Standing:
 
 
 @dataclass(slots=True)
-class Claims:
-    """All claims, read when the first lane is looked at that they may be about."""
+class ClaimMarks:
+    """Marks of all lanes; the claims are read when the first lane is looked at that they may be about."""
 
     _all: Mapping[str, Claim] | None = None
     _presets: Mapping[str, Preset] | None = None
-    _standing: dict[str, Standing] = field(default_factory=dict)
+    _standing: dict[str, _Standing] = field(default_factory=dict)
 
-    def of(self, lane: LaneView | None) -> list[Marked]:
-        """The claims about this lane's preset, in order; none where its run is another experiment."""
-        reader = None if lane is None else lane.reader
-        if lane is None or reader is None or lane.preset is None or lane.last_step < 0:
+    def of(self, lane: Lane | None) -> list[Marked]:
+        """The claims about this lane's preset, in order; [] where its run is another experiment."""
+        if lane is None or lane.series is None or lane.preset is None or lane.last_step < 0:
             return []
         from gradtui.verify import live
 
-        standing = self._standing.get(lane.id)
+        reader, standing = lane.series.reader, self._standing.get(lane.id)
         if standing is None or standing.reader is not reader:
             preset = self._preset_of(lane)
             found = [] if preset is None else live.claims_of(preset, self._read().values(), reader.facts)
-            standing = self._standing[lane.id] = Standing(reader, found)
+            standing = self._standing[lane.id] = _Standing(reader, found)
         now = lane.last_step, reader.status
         if standing.claims and standing.seen != now:
             try:
@@ -64,7 +55,7 @@ class Claims:
             standing.seen = now
         return standing.marked
 
-    def _preset_of(self, lane: LaneView) -> Preset | None:
+    def _preset_of(self, lane: Lane) -> Preset | None:
         """What the claims are about: the preset as it stands, not as a recorded run may have had it."""
         if not lane.recorded or lane.preset is None:
             return lane.preset
@@ -78,17 +69,3 @@ class Claims:
 
             self._all = load_claims().claims
         return self._all
-
-
-def lines(marked: list[Marked], words: Words, width: int) -> Text:
-    """One line a claim: its mark, what it says, and what is measured against which bound."""
-    rows = []
-    for one in marked:
-        glyph, color = MARKS[one.mark]
-        left = Text()
-        left.append(f"{glyph} ", color)
-        left.append(f"{one.claim.lesson} ", "dim")
-        left.append(one.claim.says(words.language), "" if one.final else "dim")
-        measured = "" if one.value != one.value else f"{format_number(one.value)} · "
-        rows.append(spread(left, Text(f"{measured}{one.claim.bound}", "dim"), width))
-    return Text("\n", no_wrap=True).join(rows)

@@ -15,7 +15,7 @@ _Signature = tuple[int, ...]
 
 
 @dataclass(slots=True)
-class Catalogue:
+class RunDirectory:
     """Follows a directory. `entries` are in the order of the list: live ones first, then the newest."""
 
     directory: Path
@@ -44,7 +44,7 @@ class Catalogue:
 
 
 def is_live(entry: Listed) -> bool:
-    """Somebody is writing it."""
+    """Whether a process is writing it."""
     return entry.status in LIVE
 
 

@@ -1,4 +1,4 @@
-"""The table of sites: which rows, in which order, and what each says. Only rows in sight are put into words.
+"""The table of sites: which rows, in which order, and what each says. Only visible rows are formatted.
 
 Legend: M metrics, S sites.
 """
@@ -12,23 +12,24 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradtui.analysis.alarms import NONFINITE
-from gradtui.analysis.flow import EXPLODED, FADING, VANISHED, Gauge
+from gradtui.analysis.flow import EXPLODED, FADING, VANISHED
+from gradtui.analysis.series import WEIGHTS, RunSeries, StepView
+from gradtui.analysis.shapes import pieces, texts_of
 from gradtui.charts.scale import format_number
 from gradtui.i18n import Words
-from gradtui.metrics import CLIPPED, SITE_METRICS
-from gradtui.runs.reader import RunReader, Snapshot
+from gradtui.metrics import MEASURED, METRICS
+from gradtui.runs.reader import RunReader
 from gradtui.runs.schema import Event, Site
-from gradtui.ui.session.lane import WEIGHTS, LaneView, pieces, sentences
+from gradtui.ui.session.lane import Lane
 
 NAME, LAYER = "name", "layer"
-# What one looks for first stands first.
-ORDER = ("stream_grad", "grad_norm", CLIPPED, "update_ratio", "act_rms", "mean_share", WEIGHTS)
+COLUMNS = tuple(name for name in MEASURED if METRICS[name].owner != "sublayer")
 EXACT_STEPS = 1024  # so many steps after trouble began are looked at one by one
 
 
 def columns_of(metrics: Sequence[str]) -> tuple[str, ...]:
     """The metrics of a run in the order of the table's columns."""
-    return tuple(name for name in ORDER if name in metrics)
+    return tuple(name for name in COLUMNS if name in metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,12 @@ class Filter:
 
     @classmethod
     def of(cls, text: str) -> Filter:
-        """The filter that somebody has typed; letters match in either case."""
+        """The filter for a text that was typed; letters match in either case."""
         if not text:
             return cls()
         try:
             return cls(text, "", re.compile(text, re.IGNORECASE))
-        except (re.error, OverflowError, RecursionError) as error:
+        except (re.error, OverflowError) as error:
             return cls(text, str(error))
 
     def matches(self, name: str) -> bool:
@@ -72,7 +73,7 @@ class Trouble:
         """Nothing known yet; −1 is a site without trouble."""
         return cls(np.full(sites, -1, np.int64), np.ones(sites, bool))
 
-    def look(self, reader: RunReader, events: Sequence[Event]) -> None:
+    def update(self, reader: RunReader, events: Sequence[Event]) -> None:
         """Take in what has been recorded since the last look; the run's first alarm says where to begin."""
         began = next((event.step for event in events if event.kind == NONFINITE), None)
         if began is None:
@@ -114,39 +115,35 @@ class SiteTable:
     _bad: dict[str, np.ndarray] = field(default_factory=dict)
     _relative: np.ndarray = field(default_factory=lambda: np.empty(0))
     _frozen: frozenset[str] = frozenset()
-    _trouble: Trouble | None = None
-    _reader: RunReader | None = None
-    _gauge: Gauge | None = None
+    _trouble: Trouble = field(default_factory=lambda: Trouble.of(0))
+    _series: RunSeries | None = None
 
-    def update(self, lane: LaneView, cursor: int | None) -> None:
+    def update(self, lane: Lane, cursor: int | None) -> None:
         """Take the lane's values at `cursor`, or now."""
-        reader, snapshot = lane.reader, lane.snapshot(cursor)
-        if reader is None or snapshot is None:
-            self.sites, self.rows, self._reader = (), [], None
+        series, view = lane.series, lane.view(cursor)
+        if series is None or view is None:
+            self.sites, self.rows, self._series = (), [], None
             return
-        if reader is not self._reader:
-            self._reader, self.sites = reader, reader.sites
-            self._trouble = Trouble.of(len(reader.sites))
-            self._gauge = Gauge.of(reader.sites, reader.metrics)
-            self.columns = columns_of(reader.metrics)
-            self.longest = max(len(site.name) for site in reader.sites)
+        if series is not self._series:
+            self._series, self.sites = series, series.sites
+            self._trouble = Trouble.of(len(series.sites))
+            self.columns = columns_of(series.metrics)
+            self.longest = max(len(site.name) for site in series.sites)
             if self.sort not in ("", NAME, LAYER, *self.columns):
                 self.sort = ""
-        assert self._trouble is not None
-        self._trouble.look(reader, lane.events)
-        self.step = snapshot.frame.step
-        self._values = dict(zip(reader.metrics, snapshot.values, strict=True))
-        self._bad = dict(zip(reader.metrics, snapshot.nonfinite, strict=True))
-        self._frozen = frozenset(sentences(reader.facts.get("frozen")))
-        self._relative = self._measure(snapshot)
+        trouble = self._trouble
+        lane.ask(lambda run: trouble.update(run.reader, run.recent.events))
+        self.step = view.step
+        self._values = dict(zip(series.metrics, view.snapshot.values, strict=True))
+        self._bad = dict(zip(series.metrics, view.snapshot.nonfinite, strict=True))
+        self._frozen = frozenset(texts_of(series.facts.get("frozen")))
+        self._relative = self._measure(series, view)
         self.arrange()
 
-    def _measure(self, snapshot: Snapshot) -> np.ndarray:
+    def _measure(self, series: RunSeries, view: StepView) -> np.ndarray:
         """Each site's gradient relative to the last one of its stack, [S]; NaN where that says nothing."""
-        relative = np.full(len(self.sites), np.nan)
-        gauge = self._gauge
-        if gauge is None:
-            return relative
+        relative, snapshot = np.full(len(self.sites), np.nan), view.snapshot
+        gauge = series.gauge
         for stream, layers in zip(gauge.streams, gauge.layers, strict=True):
             for row, members in ((gauge.stream_row, stream), (gauge.grad_row, layers)):
                 if row is None or len(members) < 2:
@@ -198,7 +195,7 @@ class SiteTable:
         """What is remarkable about a site, and a state that gives it its colour."""
         bad = any(flags[site] for flags in self._bad.values())
         trouble, since = self._trouble, ""
-        if trouble is not None and 0 <= trouble.steps[site] <= self.step:
+        if 0 <= trouble.steps[site] <= self.step:
             key = ("since" if bad else "at") if trouble.exact[site] else "about"
             since = words(f"sites.nan_{key}", step=int(trouble.steps[site]))
         if bad:
@@ -238,6 +235,3 @@ class SiteTable:
             return "" if weights is not None and np.isnan(weights[site]) else "unreached"
         value = float(self._values["stream_grad"][site]) if "stream_grad" in self._values else np.nan
         return "zero" if value == 0 else ""
-
-
-assert set(SITE_METRICS) <= set(ORDER)

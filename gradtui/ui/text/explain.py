@@ -1,51 +1,55 @@
-"""What a measure says of the focused run, in one or two sentences under the charts. Pure."""
+"""What a metric says of the focused run, in one or two sentences under the charts. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from gradtui.analysis.shapes import Reading
 from gradtui.charts.scale import format_number
 from gradtui.i18n import Words
-from gradtui.metrics import TRUNK_SHARE
-from gradtui.ui.charts.told import apart
-from gradtui.ui.measures import GAIN, HIGH, LOW, MEASURES, Measure
-from gradtui.ui.session.lane import LaneView, Told
+from gradtui.metrics import GAIN, HIGH, LOW, METRICS, TRUNK_SHARE, Kind, Metric
+from gradtui.ui.charts.readings import reading_of, times_apart
+from gradtui.ui.session.lane import Lane
 
 
-def explain(lane: LaneView | None, metric: str, cursor: int | None, words: Words) -> str:
-    """What is measured of `metric` at `cursor`, or now; empty where the curves say it all."""
-    if lane is None or metric not in MEASURES:
+def explain(lane: Lane | None, metric: str, cursor: int | None, words: Words) -> str:
+    """What is measured of `metric` at `cursor`, or now; "" where the curves say it all."""
+    if lane is None:
         return ""
-    measure = MEASURES[metric]
-    if measure.told:
-        told = lane.told(measure.needs[0], cursor, measure.kind != "weights")
-        return "" if told is None else _told(lane, measure, told, cursor, words)
+    if METRICS[metric].is_reading:
+        reading = reading_of(lane, METRICS[metric], cursor)
+        if reading is None or not all(np.isfinite(vector).all() for vector in reading.vectors):
+            return ""
+        after = lane.ask(lambda run: run.reading(METRICS[metric].needs[-1], cursor))
+        return READINGS[METRICS[metric].kind](METRICS[metric], reading, after, words)
     if metric == GAIN:
         return _gain(lane, cursor, words)
     return _trunk(lane, cursor, words) if metric == TRUNK_SHARE else ""
 
 
-def measured_at(lane: LaneView | None, metric: str, cursor: int | None) -> int | None:
+def measured_at(lane: Lane | None, metric: str, cursor: int | None) -> int | None:
     """The step at which what is shown of `metric` was measured, where that need not be the step of the rest."""
-    if lane is None or metric not in MEASURES:
+    if lane is None:
         return None
-    measure = MEASURES[metric]
-    if measure.told:
-        told = lane.told(measure.needs[0], cursor)
-        return None if told is None else told.step
+    if METRICS[metric].is_reading:
+        reading = reading_of(lane, METRICS[metric], cursor)
+        return None if reading is None else reading.step
     curve = lane.curve(metric, cursor) if metric == TRUNK_SHARE else None
     return None if curve is None else curve.step
 
 
-def _gain(lane: LaneView, cursor: int | None, words: Words) -> str:
+def _gain(lane: Lane, cursor: int | None, words: Words) -> str:
     curve = lane.curve(GAIN, cursor)
-    if curve is None or not len(curve.y) or not np.isfinite(curve.y).all() or lane.starts(GAIN):
+    starts = lane.series.depth(GAIN).starts if lane.series else ()
+    if curve is None or not len(curve.y) or not np.isfinite(curve.y).all() or starts:
         return ""
     product, below = format_number(float(np.prod(curve.y))), int((curve.y < 1).sum())
     return words("means.gain", product=product, below=below, count=len(curve.y))
 
 
-def _trunk(lane: LaneView, cursor: int | None, words: Words) -> str:
+def _trunk(lane: Lane, cursor: int | None, words: Words) -> str:
     curve = lane.curve(TRUNK_SHARE, cursor)
     if curve is None and lane.last_step >= 0 and lane.has(TRUNK_SHARE):
         return words("empty.trunk")
@@ -58,33 +62,36 @@ def _trunk(lane: LaneView, cursor: int | None, words: Words) -> str:
     return words("means.trunk", low=low, high=high, layer=layer, product=product)
 
 
-def _told(lane: LaneView, measure: Measure, told: Told, cursor: int | None, words: Words) -> str:
-    if not all(np.isfinite(vector).all() for vector in told.vectors):
-        return ""
-    if measure.kind == "spread":
-        return _spread(lane, measure, told, cursor, words)
-    if measure.kind == "weights":
-        last = told.vectors[-1]
-        first, newest, even = (format_number(float(v)) for v in (last[0], last[-1], 1 / len(last)))
-        return words("means.depth_weights", first=first, newest=newest, even=even, count=len(last))
-    table = np.array([vector[[LOW, HIGH]] if len(vector) > HIGH else vector[[0, 0]] for vector in told.vectors])
-    layer = int(told.x[int(np.argmax(table[:, 1]))])
+def _reading(metric: Metric, reading: Reading, _after: Reading | None, words: Words) -> str:
+    """The range of a reading over layers, and the layer where it is largest."""
+    table = np.array([v[[LOW, HIGH]] if len(v) > HIGH else v[[0, 0]] for v in reading.vectors])
+    layer = int(reading.x[int(np.argmax(table[:, 1]))])
     low, high = format_number(float(table.min())), format_number(float(table.max()))
-    return words(f"means.{measure.name}", low=low, high=high, layer=layer)
+    return words(f"means.{metric.name}", low=low, high=high, layer=layer)
 
 
-def _spread(lane: LaneView, measure: Measure, told: Told, cursor: int | None, words: Words) -> str:
+def _weights(metric: Metric, reading: Reading, _after: Reading | None, words: Words) -> str:
+    """What the last mix gives to its first and its newest source."""
+    last = reading.vectors[-1]
+    first, newest, even = (format_number(float(v)) for v in (last[0], last[-1], 1 / len(last)))
+    return words(f"means.{metric.name}", first=first, newest=newest, even=even, count=len(last))
+
+
+def _spread(metric: Metric, reading: Reading, after: Reading | None, words: Words) -> str:
     """How far apart tokens lie before the norm and after it, in the layer where they lie apart most."""
-    before = [apart(vector) for vector in told.vectors]
-    if np.isnan(before).all():
+    before = [times_apart(vector) for vector in reading.vectors]
+    if np.isnan(before).all() or after is None or len(after.vectors) != len(reading.vectors):
         return ""
     worst = int(np.nanargmax(before))
-    layer, much = int(told.x[worst]), format_number(before[worst])
-    after = lane.told(measure.sources[1], cursor)
-    if after is None or len(after.vectors) != len(told.vectors):
-        return ""
-    if all(np.array_equal(a, b) for a, b in zip(told.vectors, after.vectors, strict=True)):
-        return words(f"means.{measure.name}_bare", before=much, layer=layer)
-    return words(
-        f"means.{measure.name}", before=much, after=format_number(apart(after.vectors[worst])), layer=layer
-    )
+    layer, much = int(reading.x[worst]), format_number(before[worst])
+    if all(np.array_equal(a, b) for a, b in zip(reading.vectors, after.vectors, strict=True)):
+        return words(f"means.{metric.name}_bare", before=much, layer=layer)
+    left = format_number(times_apart(after.vectors[worst]))
+    return words(f"means.{metric.name}", before=much, after=left, layer=layer)
+
+
+READINGS: dict[Kind, Callable[[Metric, Reading, Reading | None, Words], str]] = {
+    "reading": _reading,
+    "spread": _spread,
+    "weights": _weights,
+}

@@ -10,8 +10,7 @@ from gradtui.analysis.flow import Flow
 from gradtui.analysis.verdict import Verdict
 from gradtui.charts.scale import format_number
 from gradtui.i18n import Words
-from gradtui.presets import Preset
-from gradtui.presets import parts as registry
+from gradtui.presets import Preset, parts
 from gradtui.runs.schema import Site
 
 # None of these is among the marks that tell curves apart.
@@ -144,15 +143,15 @@ def flow_mark(flow: Flow | None) -> tuple[str, str, str]:
     return STATE_MARKS[flow.state], STATE_COLORS[flow.state], ratio
 
 
-def traits(preset: Preset, words: Words) -> str:
+def traits_of(preset: Preset, words: Words) -> str:
     """What makes a preset what it is, in a few words."""
     model, training = preset.model, preset.training
     warmup = words("header.warmup", steps=training.warmup) if training.warmup else words("header.no_warmup")
-    parts = [
-        registry.NORMS[model.norm].title,
-        registry.FEEDFORWARDS[model.feedforward].title,
+    traits = [
+        parts.NORMS[model.norm].title,
+        parts.FEEDFORWARDS[model.feedforward].title,
         words("header.layers", count=model.layers),
         f"d={model.width}",
         warmup,
     ]
-    return " · ".join(parts)
+    return " · ".join(traits)

@@ -14,9 +14,9 @@ from gradtui.metrics import CLIPPED, SITE_METRICS, STREAM_METRICS
 from gradtui.runs.schema import Event, Site
 from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.charts import painting
-from gradtui.ui.panels.site_panel import SitesPanel, squeeze
-from gradtui.ui.session.lane import LaneView, forward_only, points_of
-from gradtui.ui.session.session import Lab
+from gradtui.ui.panels.sites_panel import SitesPanel, squeeze
+from gradtui.ui.session.lane import Lane, forward_only, points_of
+from gradtui.ui.session.session import Session
 from gradtui.ui.session.site_table import EXACT_STEPS, LAYER, NAME, ORDER, Filter, SiteTable
 from gradtui.ui.text.verdict import verdict_in_words
 from ui.conftest import SIZES, screen_text, until
@@ -25,8 +25,8 @@ from ui.foreign import ALL, EN, ZH, encoder_decoder, modules, record, stack
 GRAD, ACT, STREAM = (SITE_METRICS.index(name) for name in ("grad_norm", "act_rms", "stream_grad"))
 
 
-def lane_of(path: Path) -> LaneView:
-    lane = Lab.of_files([path]).focused
+def lane_of(path: Path) -> Lane:
+    lane = Session.of_files([path]).focused
     assert lane is not None
     return lane
 
@@ -38,7 +38,7 @@ def table_of(path: Path, **settings: object) -> SiteTable:
 
 
 def app_of(*paths: Path, language: str = "en") -> GradtuiApp:
-    return GradtuiApp(lambda _app: Opened(Lab.of_files(paths)), language=language, data=paths[0].parent)
+    return GradtuiApp(lambda _app: Opened(Session.of_files(paths)), language=language, data=paths[0].parent)
 
 
 def names(table: SiteTable) -> list[str]:
@@ -274,7 +274,7 @@ def test_a_metric_of_several_sites_a_layer_needs_no_weight_norms(tmp_path: Path)
     curve = lane.curve("update_ratio", None)
     assert curve is not None
     assert curve.y == pytest.approx([1, 1, 1])
-    assert lane.field("update_ratio", 40) is not None
+    assert lane.ask(lambda run: run.field("update_ratio", 40)) is not None
 
 
 def test_the_gradient_after_clipping_is_drawn_beside_the_one_before(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_the_shipped_presets_give_their_digits_to_the_lessons_alone(tmp_path: Pa
     library = load_library()
     bench = Bench(tmp_path, library=library)
     lesson = [preset.id for preset in library.presets.values() if preset.group == "lesson"]
-    assert list(bench.lab.digits) == lesson[:9]
+    assert list(bench.session.digits) == lesson[:9]
     assert len(library.presets) > 9
 
 
@@ -64,9 +64,9 @@ async def test_a_digit_is_the_lessons_and_no_other_presets(many: Bench) -> None:
     async with many.app.run_test(size=(140, 44)) as pilot:
         await until(pilot, lambda: many.engine.sent(protocol.Start))
         await pilot.press("9")
-        assert many.lab.focus == "lesson-09"
-        assert set(many.lab.digits.values()) == set(range(1, 10))
-        assert "k3-latent-moe" not in many.lab.digits
+        assert many.session.focus == "lesson-09"
+        assert set(many.session.digits.values()) == set(range(1, 10))
+        assert "k3-latent-moe" not in many.session.digits
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ async def test_the_filter_looks_at_ids_titles_and_groups_in_both_languages(
         many.screen.query_one("#filter", Input).value = typed
         await until(pilot, lambda: listed(many) == found)
         await pilot.press("enter")
-        assert many.lab.focus == found[0]
+        assert many.session.focus == found[0]
         await until(pilot, lambda: len(listed(many)) == 14)
 
 
@@ -100,7 +100,7 @@ async def test_arrows_in_the_filter_move_through_what_matches(many: Bench) -> No
         await pilot.press("slash", *"k3")
         await until(pilot, lambda: len(listed(many)) == 2)
         await pilot.press("down", "enter")
-        assert many.lab.focus == "mini"
+        assert many.session.focus == "mini"
 
 
 @pytest.mark.parametrize("size", [(140, 44), (100, 30), (80, 24)])
@@ -111,7 +111,7 @@ async def test_the_last_preset_is_two_keys_away_at_every_size(many: Bench, size:
             await pilot.press("down")  # where the list is folded away, this brings it up
             await until(pilot, lambda: "─ the lesson ─" in many.text())
         await pilot.press("G", "enter")
-        assert many.lab.focus == "sandwich"
+        assert many.session.focus == "sandwich"
         await until(pilot, lambda: "Sandwich-LN" in many.text() and "by layer" in many.text())
         many.record("sandwich")
 
@@ -124,7 +124,7 @@ async def test_where_the_list_is_folded_away_escape_brings_it_up_and_puts_it_awa
         await until(pilot, lambda: "─ the lesson ─" in many.text())
         await pilot.press("escape")
         await until(pilot, lambda: "─ the lesson ─" not in many.text() and "by layer" in many.text())
-        assert many.lab.focus == "lesson-01"
+        assert many.session.focus == "lesson-01"
 
 
 async def test_where_the_list_is_folded_away_the_filter_shows_what_matches(many: Bench) -> None:
@@ -133,7 +133,7 @@ async def test_where_the_list_is_folded_away_the_filter_shows_what_matches(many:
         await pilot.press("slash", *"k3")
         await until(pilot, lambda: "K3 LatentMoE" in many.text() and "All of it" in many.text())
         await pilot.press("enter")
-        assert many.lab.focus == "k3-latent-moe"
+        assert many.session.focus == "k3-latent-moe"
         await until(pilot, lambda: "▶ K3 LatentMoE" in many.text())
 
 

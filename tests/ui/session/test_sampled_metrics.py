@@ -10,7 +10,7 @@ from conftest import make_frame, make_sites
 from gradtui.metrics import SITE_METRICS
 from gradtui.runs.schema import ABSENT
 from gradtui.runs.writer import RunWriter
-from gradtui.ui.session.session import Lab
+from gradtui.ui.session.session import Session
 from gradtui.ui.session.site_table import SiteTable
 
 UPDATE = SITE_METRICS.index("update_ratio")
@@ -23,7 +23,7 @@ def test_the_last_update_is_shown_between_the_steps_at_which_it_is_measured(tmp_
             frame = make_frame(sites, step)
             frame.values[UPDATE] = step / 1000 if step % 10 == 0 else ABSENT
             writer.append(frame)
-    lab = Lab.of_files([tmp_path / "a.gradtui"])
+    session = Session.of_files([tmp_path / "a.gradtui"])
     [lane] = lab.lanes.values()
     for cursor, measured in ((None, 20), (27, 20), (20, 20), (19, 10)):
         curve = lane.curve("update_ratio", cursor)
@@ -32,7 +32,7 @@ def test_the_last_update_is_shown_between_the_steps_at_which_it_is_measured(tmp_
         table = SiteTable()
         table.update(lane, cursor)
         np.testing.assert_allclose(table._values["update_ratio"], measured / 1000, rtol=1e-6)
-    field = lane.field("update_ratio", 60)
+    field = lane.ask(lambda run: run.field("update_ratio", 60))
     assert field is not None
     assert list(field.steps) == [0, 10, 20]
     lab.close()

@@ -35,7 +35,7 @@ async def test_a_question_is_answered_revealed_graded_and_scheduled(lab: Bench) 
         await until(pilot, lambda: "Explanation" in lab.text() and "3 good" in lab.text())
         await pilot.press("3")
         await until(pilot, lambda: "Comes back in" in lab.text())
-        assert lab.lab.focus == "post-ln"
+        assert lab.session.focus == "post-ln"
     with Progress(quiz_progress(lab.app.data)) as progress:
         answer = progress.last_answer("day15/q1")
         assert answer is not None
@@ -57,9 +57,9 @@ async def test_keys_typed_into_the_answer_do_nothing_else(lab: Bench) -> None:
         assert box.text == keys + "\n中文"
         orders = [c for c in lab.engine.commands if not isinstance(c, protocol.Order)]
         assert orders == [c for c in before if not isinstance(c, protocol.Order)]
-        assert lab.screen.quiz_open
+        assert lab.screen.view.quiz
         assert lab.app.is_running
-        assert lab.lab.focus == "post-ln"
+        assert lab.session.focus == "post-ln"
         assert lab.app.words.language == "en"
 
 
@@ -82,7 +82,7 @@ async def test_a_grade_before_the_explanation_is_asked_to_wait(lab: Bench) -> No
         await until(pilot, lambda: lab.engine.sent(protocol.Start))
         await pilot.press("t", "escape", "4")
         await until(pilot, lambda: "Reveal the explanation first" in lab.text())
-        assert lab.lab.focus == "post-ln"  # 4 graded nothing, and switched nothing
+        assert lab.session.focus == "post-ln"  # 4 graded nothing, and switched nothing
 
 
 async def test_show_me_brings_the_evidence_onto_the_charts(lab: Bench) -> None:
@@ -94,9 +94,9 @@ async def test_show_me_brings_the_evidence_onto_the_charts(lab: Bench) -> None:
         question = lab.screen.query_one(QuizPanel).question
         assert question is not None
         assert question.show is not None
-        await until(pilot, lambda: lab.lab.focus == question.show.focus)
-        assert lab.lab.pins == list(question.show.pins)
-        assert lab.screen.metric == question.show.metric
+        await until(pilot, lambda: lab.session.focus == question.show.focus)
+        assert lab.session.pins == list(question.show.pins)
+        assert lab.screen.view.metric == question.show.metric
         started = {c.lane for c in lab.engine.sent(protocol.Start)}  # type: ignore[attr-defined]
         assert set(question.show.presets) <= started
 
@@ -135,8 +135,8 @@ async def test_t_closes_the_panel_and_gives_the_keys_back(lab: Bench) -> None:
         await pilot.press("t")
         await until(pilot, lambda: QUESTION in lab.text())
         await pilot.press("escape", "t", "2")
-        assert not lab.screen.quiz_open
-        assert lab.lab.focus == "pre-ln"
+        assert not lab.screen.view.quiz
+        assert lab.session.focus == "pre-ln"
 
 
 async def test_a_corrupt_progress_file_is_said_and_left_alone(lab: Bench) -> None:

@@ -5,13 +5,23 @@ from __future__ import annotations
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
 from textual.binding import Binding
+from textual.containers import Vertical
 from textual.events import Click, MouseScrollDown, MouseScrollUp
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
+from textual.widgets import Input
 
+from gradtui.i18n import Words
+from gradtui.ui.panels.messages import Say
+from gradtui.ui.session.notice import Notice, Severity
 from gradtui.ui.session.output import Tail
+from gradtui.ui.session.script import Script, ending
+from gradtui.ui.session.snapshot import LabSnapshot
+from gradtui.ui.session.view_state import OUTPUT
 
 WHEEL_LINES = 3
 
@@ -109,6 +119,89 @@ class OutputPane(Widget, can_focus=True):
 
     def on_click(self, _event: Click) -> None:
         self.post_message(self.Chosen())
+
+
+class OutputPanel(Vertical):
+    """The output of the script that runs beside the screen, and a line that is sent to it."""
+
+    def __init__(self, id: str, script: Script, output: Tail) -> None:
+        super().__init__(id=id)
+        self._script, self._output = script, output
+
+    def compose(self) -> ComposeResult:
+        yield OutputPane(id=OUTPUT)
+        yield Input(id="stdin", compact=True)
+
+    def on_mount(self) -> None:
+        self.line.display = False
+
+    @property
+    def pane(self) -> OutputPane:
+        """The output."""
+        return self.query_one(OutputPane)
+
+    @property
+    def line(self) -> Input:
+        """What is typed for the script."""
+        return self.query_one("#stdin", Input)
+
+    def key_hints(self, words: Words) -> str:
+        """The keys that do something here; none where one types."""
+        return words("script.keys") if self.pane.has_focus else ""
+
+    def lay_out(self, rows: int | None, *, active: bool) -> None:
+        """So many rows for the output: 0 hides it, None is all the room there is."""
+        self.display = rows != 0
+        self.styles.height = "1fr" if rows is None else rows
+        self.pane.set_class(active, "active")
+
+    def show(self, snapshot: LabSnapshot) -> None:
+        """The end of what the script prints."""
+        words, output = snapshot.words, self._output
+        output.left_out = words("script.gap")
+        self.line.placeholder = words("script.type")
+        title = f"{words('pane.output', name=self._script.title)} · {ending(self._script, words)}"
+        if not output.terminal.count:
+            title += f" · {words('script.nothing_printed')}"
+        self.pane.show(output, title, "" if self.pane.following else "↓ end")
+
+    def action_type(self) -> None:
+        """Type a line for the script's standard input."""
+        if self._is_over():
+            return
+        self.line.display = True
+        self.line.focus()
+
+    def action_interrupt(self) -> None:
+        """Send what ctrl+c sends in the script's own terminal."""
+        if not self._is_over():
+            self._script.interrupt()
+            self._say("script.interrupted")
+
+    def close_line(self) -> bool:
+        """Put the line away; True if it was there."""
+        was_open, self.line.display = bool(self.line.display), False
+        return was_open
+
+    def _is_over(self) -> bool:
+        over = self._script.exit_code is not None
+        if over:
+            self._say("script.over_already", "warning")
+        return over
+
+    @on(Input.Submitted, "#stdin")
+    def _typed(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._script.say(f"{event.value}\n")
+        self._say("script.sent", text=event.value)
+        event.input.value = ""
+        self.post_message(self.Closed())
+
+    class Closed(Message):
+        """The line is no longer needed."""
+
+    def _say(self, key: str, severity: Severity = "information", **values: str) -> None:
+        self.post_message(Say(Notice(key, {"name": self._script.title, **values}, severity)))
 
 
 def wrapped(line: Text, width: int) -> list[Text]:

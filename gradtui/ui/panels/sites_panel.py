@@ -11,13 +11,18 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input
 
+from gradtui.analysis.shapes import texts_of
 from gradtui.charts.cells import fit
 from gradtui.i18n import Words
-from gradtui.ui.panels.chart_pane import ChartPane, Painter
+from gradtui.ui.charts.panes import site_pane
+from gradtui.ui.panels.chart_pane import ChartPane
+from gradtui.ui.panels.messages import Changed
 from gradtui.ui.panels.rows import Rows
-from gradtui.ui.panels.text_line import TextLine, fold
-from gradtui.ui.session.lane import LaneView, sentences
+from gradtui.ui.panels.text_line import TextLine
+from gradtui.ui.session.lane import Lane
 from gradtui.ui.session.site_table import LAYER, NAME, Filter, SiteTable
+from gradtui.ui.session.snapshot import LabSnapshot
+from gradtui.ui.text.folding import fold
 from gradtui.ui.text.verdict import STATE_COLORS
 
 CELL, LAYER_CELL = 8, 7
@@ -119,8 +124,8 @@ class SiteRows(Rows):
 class SitesPanel(Vertical):
     """Table, filter, the sentences that belong to them, and a curve."""
 
-    class Left(Message):
-        """The keys belong to the lab again."""
+    class Closed(Message):
+        """Show the charts again."""
 
     def __init__(self, id: str, words: Words) -> None:
         super().__init__(id=id)
@@ -140,7 +145,7 @@ class SitesPanel(Vertical):
 
     def on_resize(self) -> None:
         """Texts are folded to the width."""
-        self.screen.react()  # type: ignore[attr-defined]
+        self.post_message(Changed())
 
     @property
     def rows(self) -> SiteRows:
@@ -152,17 +157,17 @@ class SitesPanel(Vertical):
         """Letters go into the filter."""
         return self.query_one("#sites-filter", Input).has_focus
 
-    def show(self, lane: LaneView | None, cursor: int | None, metric: str, words: Words) -> None:
-        """Show a lane's sites at a step."""
-        self._words = words
-        rows, table = self.rows, self.table
-        rows.words, rows.metric = words, metric
+    def show(self, snapshot: LabSnapshot) -> None:
+        """Show the focused lane's sites, and the curve of the chosen one."""
+        words = self._words = snapshot.words
+        rows, table, lane = self.rows, self.table, snapshot.lane
+        rows.words, rows.metric = words, snapshot.metric
         self.query_one("#sites-filter", Input).placeholder = words("sites.filter")
-        if lane is None or lane.reader is None or lane.last_step < 0:
+        if lane is None or lane.last_step < 0:
             table.sites, table.rows = (), []
             self.border_title = Text(words("sites.none"))
         else:
-            table.update(lane, cursor)
+            table.update(lane, snapshot.session.cursor)
             title = words("sites.title", name=lane.name(words.language))
             count = words("sites.count", shown=len(table.rows), total=len(table.sites))
             self.border_title = Text(f"{title} · {words('sites.step', step=table.step)} · {count}")
@@ -170,29 +175,28 @@ class SitesPanel(Vertical):
         rows.renew()
         width = max(self.size.width - 2, 10)
         self.query_one("#sites-notes", TextLine).show(fold(self._notes(lane, words), width))
+        if self.site:
+            pane, curve = site_pane(snapshot, self.site), self.query_one("#sites-curve", ChartPane)
+            curve.display = True
+            curve.show(pane.title, pane.subtitle, pane.paint)
 
-    def _notes(self, lane: LaneView | None, words: Words) -> Text:
+    def _notes(self, lane: Lane | None, words: Words) -> Text:
         lines: list[tuple[str, str]] = []
         if self.table.filter.problem:
             lines.append((words("sites.not_a_pattern", reason=self.table.filter.problem), STATE_COLORS["fading"]))
         if self.table.sites and not self.table.rows:
             lines.append((words("sites.no_match"), ""))
         if lane is not None:
-            names = sentences(lane.facts.get("skipped"))
+            names = texts_of(lane.facts.get("skipped"))
             if names:
                 lines.append((words("sites.not_floating", names=", ".join(names)), "dim"))
-            lines += [(words("verdict.blind", sentence=one), STATE_COLORS["fading"]) for one in lane.blind]
+            unseen = lane.series.unseen if lane.series else []
+            lines += [(words("verdict.blind", sentence=one), STATE_COLORS["fading"]) for one in unseen]
         text = Text()
         for line, style in lines:
             text.append("\n" if text.plain else "")
             text.append(line, style)
         return text
-
-    def show_curve(self, title: str, subtitle: str, painter: Painter) -> None:
-        """The curve of `site`."""
-        curve = self.query_one("#sites-curve", ChartPane)
-        curve.display = True
-        curve.show(title, subtitle, painter)
 
     def open_filter(self) -> None:
         """Type to filter."""
@@ -211,7 +215,7 @@ class SitesPanel(Vertical):
         elif curve.display:
             curve.display, self.site = False, ""
         else:
-            self.post_message(self.Left())
+            self.post_message(self.Closed())
 
     @on(Input.Changed, "#sites-filter")
     def _filtered(self, event: Input.Changed) -> None:
@@ -223,7 +227,7 @@ class SitesPanel(Vertical):
         self.table.arrange()
         self.rows.cursor = 0
         self.rows.renew()
-        self.screen.react()  # type: ignore[attr-defined]
+        self.post_message(Changed())
 
     @on(Input.Submitted, "#sites-filter")
     def _filter_taken(self, event: Input.Submitted) -> None:
@@ -239,7 +243,7 @@ class SitesPanel(Vertical):
             self.query_one("#sites-curve").display = False
         else:
             self.site = name
-        self.screen.react()  # type: ignore[attr-defined]
+        self.post_message(Changed())
 
     @on(Rows.HeadClicked)
     def _head_clicked(self, event: Rows.HeadClicked) -> None:

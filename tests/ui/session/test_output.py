@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from gradtui.ui.panels.output_pane import wrapped
+from gradtui.ui.panels.output_panel import wrapped
 from gradtui.ui.session import output as tail_module
 from gradtui.ui.session.output import LINE_CELLS, LINES, LIVE_LINES, Tail, Terminal
 

@@ -11,8 +11,8 @@ from gradtui.runs.writer import RunWriter
 from gradtui.ui import launch
 from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.screens.runs import RunsScreen
-from gradtui.ui.session.run_directory import Catalogue
-from gradtui.ui.session.session import Lab
+from gradtui.ui.session.run_directory import RunDirectory
+from gradtui.ui.session.session import Session
 from ui.conftest import SIZES, Bench, screen_text, until
 from ui.foreign import frame, modules, record, stack
 
@@ -25,8 +25,8 @@ def three(directory: Path) -> list[Path]:
     return [old, new, live]
 
 
-def app_of(lab: Lab, directory: Path, language: str = "en") -> GradtuiApp:
-    return GradtuiApp(lambda _app: Opened(lab), language=language, data=directory)
+def app_of(lab: Session, directory: Path, language: str = "en") -> GradtuiApp:
+    return GradtuiApp(lambda _app: Opened(session), language=language, data=directory)
 
 
 def test_live_runs_come_first_then_the_newest_and_damaged_files_are_listed(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_live_runs_come_first_then_the_newest_and_damaged_files_are_listed(tmp_p
     (tmp_path / "damaged.gradtui").write_bytes(b"no database")
     (tmp_path / ".draft.gradtui").write_bytes(b"")
     (tmp_path / "notes.txt").write_text("")
-    catalogue = Catalogue(tmp_path)
+    catalogue = RunDirectory(tmp_path)
     assert catalogue.scan()
     names = [entry.name for entry in catalogue.entries]
     assert [name for name in names if name != "damaged"] == ["live", "new", "old"]
@@ -47,7 +47,7 @@ def test_a_catalogue_reads_again_only_what_has_changed(tmp_path: Path, monkeypat
     from gradtui.ui import catalogue as module
 
     three(tmp_path)
-    catalogue = Catalogue(tmp_path)
+    catalogue = RunDirectory(tmp_path)
     catalogue.scan()
     read: list[str] = []
     original = module.look
@@ -63,7 +63,7 @@ def test_a_catalogue_reads_again_only_what_has_changed(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("language", ["en", "zh"])
 async def test_o_lists_the_runs_and_enter_shows_one(tmp_path: Path, size: tuple[int, int], language: str) -> None:
     old, _, _ = three(tmp_path)
-    app = app_of(Lab.of_files([old]), tmp_path, language)
+    app = app_of(Session.of_files([old]), tmp_path, language)
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: "old" in screen_text(app))
         await pilot.press("o")
@@ -72,12 +72,12 @@ async def test_o_lists_the_runs_and_enter_shows_one(tmp_path: Path, size: tuple[
         await pilot.press("down", "enter")
         await until(pilot, lambda: not isinstance(app.screen, RunsScreen))
         await until(pilot, lambda: "boom" in screen_text(app))
-        assert [lane.title for lane in app.lab.lanes.values()] == ["new"]
+        assert [lane.title for lane in app.session.lanes.values()] == ["new"]
 
 
 async def test_space_lays_a_run_over_and_takes_it_away_again(tmp_path: Path) -> None:
     old, _, _ = three(tmp_path)
-    lab = Lab.of_files([old])
+    session = Session.of_files([old])
     app = app_of(lab, tmp_path)
     async with app.run_test(size=(140, 44)) as pilot:
         await until(pilot, lambda: "old" in screen_text(app))
@@ -95,7 +95,7 @@ async def test_space_lays_a_run_over_and_takes_it_away_again(tmp_path: Path) -> 
 
 async def test_the_picker_filters_and_shows_runs_that_appear_later(tmp_path: Path) -> None:
     old, _, _ = three(tmp_path)
-    app = app_of(Lab.of_files([old]), tmp_path)
+    app = app_of(Session.of_files([old]), tmp_path)
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: "old" in screen_text(app))
         await pilot.press("o", "slash", *"late")
@@ -103,13 +103,13 @@ async def test_the_picker_filters_and_shows_runs_that_appear_later(tmp_path: Pat
         record(tmp_path / "later [x].gradtui", modules(2))
         await until(pilot, lambda: "later [x]" in screen_text(app))
         await pilot.press("enter", "enter")
-        await until(pilot, lambda: app.lab.focused is not None and app.lab.focused.title == "later [x]")
+        await until(pilot, lambda: app.session.focused is not None and app.session.focused.title == "later [x]")
 
 
 async def test_a_damaged_file_is_said_and_changes_nothing(tmp_path: Path) -> None:
     old = record(tmp_path / "old.gradtui", modules(3))
     (tmp_path / "damaged.gradtui").write_bytes(b"no database")
-    app = app_of(Lab.of_files([old]), tmp_path)
+    app = app_of(Session.of_files([old]), tmp_path)
     async with app.run_test(size=(140, 44), notifications=True) as pilot:
         await until(pilot, lambda: "old" in screen_text(app))
         await pilot.press("o")
@@ -119,7 +119,7 @@ async def test_a_damaged_file_is_said_and_changes_nothing(tmp_path: Path) -> Non
         await pilot.press("home", *["down"] * index, "enter")
         await pilot.pause(0.3)
         assert isinstance(app.screen, RunsScreen)
-        assert [lane.title for lane in app.lab.lanes.values()] == ["old"]
+        assert [lane.title for lane in app.session.lanes.values()] == ["old"]
 
 
 async def test_in_the_lab_recorded_runs_are_laid_over_and_trained_ones_stay(bench: Bench, tmp_path: Path) -> None:
@@ -127,25 +127,25 @@ async def test_in_the_lab_recorded_runs_are_laid_over_and_trained_ones_stay(benc
     runs.mkdir()
     record(runs / "earlier.gradtui", stack("layers", 4))
     async with bench.app.run_test(size=(140, 44), notifications=True) as pilot:
-        await until(pilot, lambda: bench.lab.lanes["post-ln"].run is not None)
+        await until(pilot, lambda: bench.session.lanes["post-ln"].run is not None)
         bench.collapse("post-ln")
         await pilot.press("o")
         await until(pilot, lambda: "earlier" in screen_text(bench.app))
         rows = bench.app.screen.query_one("#runs-rows")
         names = [entry.name for entry in rows.entries]  # type: ignore[attr-defined]
         await pilot.press("home", *["down"] * names.index("earlier"), "space")
-        await until(pilot, lambda: "earlier" in [lane.title for lane in bench.lab.shown])
+        await until(pilot, lambda: "earlier" in [lane.title for lane in bench.session.shown])
         own = names.index(next(name for name in names if name.startswith("post-ln")))
         await pilot.press("home", *["down"] * own, "space")
         await until(pilot, lambda: "cannot be taken away" in screen_text(bench.app))
         await pilot.press("escape", "G", "enter")
-        await until(pilot, lambda: bench.lab.focused is not None and bench.lab.focused.recorded)
+        await until(pilot, lambda: bench.session.focused is not None and bench.session.focused.recorded)
         await pilot.press("r")
         await until(pilot, lambda: "recorded run" in bench.text())
 
 
 async def test_the_first_run_of_an_empty_directory_is_shown_when_it_appears(tmp_path: Path) -> None:
-    app = app_of(Lab.of_files([], tmp_path), tmp_path)
+    app = app_of(Session.of_files([], tmp_path), tmp_path)
     async with app.run_test(size=(140, 44)) as pilot:
         await until(pilot, lambda: "There is no run in" in screen_text(app))
         sites = modules(4)
@@ -158,7 +158,7 @@ async def test_the_first_run_of_an_empty_directory_is_shown_when_it_appears(tmp_
 def test_watching_a_directory_begins_with_its_newest_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     three(tmp_path)
     (tmp_path / "damaged.gradtui").write_bytes(b"no database")
-    labs: list[Lab] = []
+    labs: list[Session] = []
     monkeypatch.setattr(launch, "_watch", lambda lab, _language: labs.append(lab) or 0)
     assert launch.launch_pick(tmp_path, language="en") == 0
     assert [lane.title for lane in labs[0].shown] == ["new"]

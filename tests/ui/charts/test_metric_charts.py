@@ -15,9 +15,9 @@ from gradtui.presets import GROUPS
 from gradtui.runs.schema import ABSENT, Frame
 from gradtui.runs.writer import RunWriter
 from gradtui.ui.app import GradtuiApp, Opened
-from gradtui.ui.measures import GAIN, MEASURES
-from gradtui.ui.session.lane import LaneView, gains
-from gradtui.ui.session.session import Lab
+
+from gradtui.ui.session.lane import Lane, gains
+from gradtui.ui.session.session import Session
 from gradtui.ui.text.explain import explain, measured_at
 from ui.conftest import SIZES, screen_text, until
 from ui.foreign import ALL, encoder_decoder, record
@@ -73,14 +73,14 @@ def readings(spread: tuple[float, float] | None, depth: bool) -> dict[str, dict[
     return told
 
 
-def lane_of(path: Path) -> LaneView:
-    lab = Lab.of_files([path])
-    return lab.lanes[lab.focus]
+def lane_of(path: Path) -> Lane:
+    session = Session.of_files([path])
+    return session.lanes[session.focus]
 
 
 def app_of(*paths: Path, language: str = "en") -> GradtuiApp:
-    lab = Lab.of_files(paths)
-    return GradtuiApp(lambda _app: Opened(lab), language=language, data=paths[0].parent)
+    session = Session.of_files(paths)
+    return GradtuiApp(lambda _app: Opened(session), language=language, data=paths[0].parent)
 
 
 def test_every_measure_and_every_group_has_its_words() -> None:
@@ -108,7 +108,7 @@ def test_local_gains_are_gradients_over_the_next_and_multiply_up_to_the_flow(
     assert "the gains give 0.25" in explain(lane, GAIN, None, EN)
     assert "4 of them are below 1" in explain(lane, GAIN, None, EN)
     assert "连乘得 0.25" in explain(lane, GAIN, None, ZH)
-    field = lane.field(GAIN, 40)
+    field = lane.ask(lambda run: run.field(GAIN, 40))
     assert field is not None
     assert field.values.shape == (4, 38)
     assert not field.nonfinite.any()
@@ -141,7 +141,7 @@ def test_the_trunk_share_is_that_of_the_last_measured_step(tmp_path: Path, curso
 
 def test_the_trunk_shares_map_holds_the_measured_steps_only(tmp_path: Path) -> None:
     lane = lane_of(write(tmp_path / "a.gradtui", trunk=lambda _at, _index: 0.5))
-    field = lane.field(TRUNK_SHARE, 40)
+    field = lane.ask(lambda run: run.field(TRUNK_SHARE, 40))
     assert field is not None
     assert field.steps.tolist() == [step for step in range(38) if measured(step)]
     assert np.isfinite(field.values).all()
@@ -185,7 +185,7 @@ async def test_the_spread_before_the_norm_and_after_it_is_drawn_and_said(
     app = app_of(write(tmp_path / "a.gradtui", spread=(3, 1.1)))
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: "by layer" in screen_text(app))
-        while app.screen.metric != "routed":  # type: ignore[attr-defined]
+        while app.screen.view.metric != "routed":  # type: ignore[attr-defined]
             await pilot.press("m")
         await until(pilot, lambda: "RMS of u, before and after the norm" in screen_text(app))
         text = " ".join(screen_text(app).split())
@@ -194,7 +194,7 @@ async def test_the_spread_before_the_norm_and_after_it_is_drawn_and_said(
         assert "step 30" in text
         await pilot.press("L")
         await until(pilot, lambda: "RMS(u) 相差 3 倍" in screen_text(app).replace("\n", ""))
-        while app.screen.metric != "load":  # type: ignore[attr-defined]
+        while app.screen.view.metric != "load":  # type: ignore[attr-defined]
             await pilot.press("m")
         await until(pilot, lambda: "最忙的专家" in screen_text(app))
 
@@ -211,7 +211,7 @@ async def test_depth_weights_are_a_map_of_sublayers_and_sources_without_holes_th
     app = app_of(write(tmp_path / "a.gradtui", depth=True))
     async with app.run_test(size=(140, 44)) as pilot:
         await until(pilot, lambda: "by layer" in screen_text(app))
-        while app.screen.metric != "depth_weights":  # type: ignore[attr-defined]
+        while app.screen.view.metric != "depth_weights":  # type: ignore[attr-defined]
             await pilot.press("m")
         await until(pilot, lambda: "sublayer that reads × source" in screen_text(app))
         text = screen_text(app)
@@ -225,7 +225,7 @@ async def test_in_history_readings_are_those_of_the_last_step_that_told_any(tmp_
     app = app_of(write(tmp_path / "a.gradtui", spread=(3, 1.1)))
     async with app.run_test(size=(140, 44)) as pilot:
         await until(pilot, lambda: "by layer" in screen_text(app))
-        while app.screen.metric != "routed":  # type: ignore[attr-defined]
+        while app.screen.view.metric != "routed":  # type: ignore[attr-defined]
             await pilot.press("m")
         await until(pilot, lambda: "step 30 · log" in screen_text(app))
         await pilot.press("left_curly_bracket")
@@ -240,13 +240,13 @@ async def test_a_table_of_sites_keeps_to_the_metrics_that_a_site_has(tmp_path: P
         for _ in range(8):
             await pilot.press("m")
             await pilot.pause(0.02)
-            assert app.screen.shown_metric in SITE_METRICS  # type: ignore[attr-defined]
+            assert app.screen.snapshot().metric in SITE_METRICS  # type: ignore[attr-defined]
         assert app.is_running
 
 
 def test_a_long_run_is_asked_for_its_readings_at_some_steps_only(tmp_path: Path) -> None:
     lane = lane_of(write(tmp_path / "a.gradtui", steps=1200, spread=(3, 1)))
-    told = lane.told_over("routed_rms", 40)
+    told = lane.ask(lambda run: run.reading_history("routed_rms", 40))
     steps = [one.step for one in told]
     assert steps == sorted(set(steps))
     assert steps[0] == 0

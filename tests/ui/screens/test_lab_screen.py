@@ -20,7 +20,7 @@ from gradtui.runs.schema import Event
 from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.panels.preset_list import PresetList
-from gradtui.ui.session.session import Lab
+from gradtui.ui.session.session import Session
 from ui.conftest import SIZES, Bench, make_library, screen_text, until
 
 
@@ -66,7 +66,7 @@ async def test_a_digit_switches_starts_and_paints_the_preset(bench: Bench) -> No
     async with bench.app.run_test(size=(140, 44), notifications=True) as pilot:
         await until(pilot, lambda: bench.engine.sent(protocol.Start))
         await pilot.press("3")
-        assert bench.lab.focus == "post-rms"
+        assert bench.session.focus == "post-rms"
         [start] = [c for c in bench.engine.sent(protocol.Start) if c.lane == "post-rms"]  # type: ignore[attr-defined]
         bench.record("post-rms", make_frame(bench.sites, 0))
         await until(pilot, lambda: "Post-RMSNorm  RMSNorm · ReLU · 4 layers" in bench.text())
@@ -99,7 +99,7 @@ async def test_one_key_overlays_norms_and_topologies(bench: Bench) -> None:
             bench.record(lane, make_frame(bench.sites, 0))
         await until(pilot, lambda: all(f"{mark} P" in bench.text() for mark in "●▲■◆"))
         await pilot.press("g")  # and back to what there was before
-        assert (bench.lab.focus, bench.lab.pins) == ("post-ln", ["pre-ln"])
+        assert (bench.session.focus, bench.session.pins) == ("post-ln", ["pre-ln"])
 
 
 async def test_a_preset_that_differs_in_more_is_no_corner_of_the_square(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ async def test_a_dead_engine_says_so_and_the_next_restart_starts_another(bench: 
         bench.engine.running = False
         bench.app.on_engine_end("killed by signal 9")
         await until(pilot, lambda: "The engine has ended" in bench.text())
-        assert bench.lab.lanes["post-ln"].state == "died"
+        assert bench.session.lanes["post-ln"].state == "died"
         await pilot.press("r")
         await until(pilot, lambda: bench.engine.starts == 2)
         assert bench.engine.sent(protocol.Start)[-1].lane == "post-ln"  # type: ignore[attr-defined]
@@ -232,9 +232,9 @@ async def test_the_list_filters_and_enter_takes_the_first_match(bench: Bench) ->
         await pilot.press("slash", *"rms")
         box = bench.screen.query_one("#presets", PresetList)
         await until(pilot, lambda: box.listed == ["post-rms", "pre-rms"])
-        assert bench.lab.focus == "post-ln"  # letters went into the filter, not to the lab
+        assert bench.session.focus == "post-ln"  # letters went into the filter, not to the lab
         await pilot.press("enter")
-        assert bench.lab.focus == "post-rms"
+        assert bench.session.focus == "post-rms"
         await until(pilot, lambda: len(box.listed) == 6)
         await pilot.press("slash", *"zzz", "enter")
         await until(pilot, lambda: "No preset matches zzz" in bench.text())
@@ -247,7 +247,7 @@ async def test_arrow_keys_and_enter_choose_a_preset(bench: Bench) -> None:
         await until(pilot, lambda: bench.engine.sent(protocol.Start))
         await until(pilot, lambda: len(bench.screen.query_one("#presets", PresetList).listed) == 6)
         await pilot.press("down", "j", "enter")
-        assert bench.lab.focus == "post-rms"
+        assert bench.session.focus == "post-rms"
 
 
 @pytest.mark.parametrize("size", [(80, 24), (100, 30), (140, 44)])
@@ -341,7 +341,7 @@ async def test_watching_recorded_runs_shows_them_and_refuses_to_control_them(mak
         make_run("one", ratios=[1, 1e-4], events=(Event(1, "vanished", 0, 1e-4),)),
         make_run("two", ratios=[1, 2, 3], status="diverged"),
     ]
-    app = GradtuiApp(lambda _app: Opened(Lab.of_files(files)), language="en", data=files[0].parent)
+    app = GradtuiApp(lambda _app: Opened(Session.of_files(files)), language="en", data=files[0].parent)
     async with app.run_test(size=(140, 44), notifications=True) as pilot:
         await until(pilot, lambda: "● one s0 · 1" in screen_text(app) and "▲ two s0 · 2" in screen_text(app))
         assert "since step 1: vanished" in screen_text(app)
@@ -391,10 +391,10 @@ async def test_two_restarts_in_one_second_are_two_runs(bench: Bench) -> None:
 
 async def test_a_run_file_that_turns_out_damaged_ends_its_lane_not_the_lab(make_run: RunMaker) -> None:
     files = [make_run("whole", ratios=[1, 1]), make_run("broken", ratios=[1] * 300, layers=8)]
-    app = GradtuiApp(lambda _app: Opened(Lab.of_files(files)), language="en", data=files[0].parent)
+    app = GradtuiApp(lambda _app: Opened(Session.of_files(files)), language="en", data=files[0].parent)
     async with app.run_test(size=(140, 44)) as pilot:
         await until(pilot, lambda: "broken s0" in screen_text(app))
-        reader = next(lane.reader for lane in app.lab.lanes.values() if lane.title == "broken s0")
+        reader = next(lane.reader for lane in app.session.lanes.values() if lane.title == "broken s0")
         assert reader is not None
 
         def damaged(*_arguments: object) -> None:
@@ -422,9 +422,9 @@ async def test_the_filter_is_seen_where_the_list_is_folded_away(bench: Bench) ->
         await pilot.press("slash")
         await until(pilot, lambda: "filter" in bench.text())
         await pilot.press(*"pre-r", "enter")
-        assert bench.lab.focus == "pre-rms"
+        assert bench.session.focus == "pre-rms"
         await pilot.press("2")
-        assert bench.lab.focus == "pre-ln"
+        assert bench.session.focus == "pre-ln"
 
 
 @pytest.mark.parametrize(("key", "starts"), [("4", "pre-rms"), ("g", "pre-rms"), ("r", "post-ln")])
@@ -440,9 +440,9 @@ async def test_whatever_needs_an_engine_after_it_died_starts_another(bench: Benc
 
 async def test_the_first_steps_of_a_long_run_are_shown_one_by_one(make_run: RunMaker) -> None:
     ratios = [1.0] * 5 + [1e-3] * 4995
-    lab = Lab.of_files([make_run("long", ratios=ratios)])
+    session = Session.of_files([make_run("long", ratios=ratios)])
     lane = lab.lanes[lab.focus]
-    field = lane.field("stream_grad", 48)
+    field = lane.ask(lambda run: run.field("stream_grad", 48))
     assert field is not None
     assert field.steps[:6].tolist() == [0, 1, 2, 3, 4, 5]
     assert field.values[0, 4] == pytest.approx(1.0)

@@ -15,7 +15,7 @@ from gradtui.i18n import LANGUAGES, Words
 from gradtui.presets import load_library
 from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.session import claim_marks as claims
-from gradtui.ui.session.session import Lab
+from gradtui.ui.session.session import Session
 from gradtui.verify.claims import load_claims
 from gradtui.verify.live import Marked
 from ui.conftest import Bench, screen_text, until
@@ -79,8 +79,8 @@ async def test_a_run_with_other_settings_says_nothing_of_the_claims(make_run: Ru
     preset = load_library().get("post-ln")
     for name, shown in ((preset, True), (msgspec.structs.replace(preset, corpus="markov"), False)):
         path = make_run(f"run-{shown}", ratios=[1.0] * 5, facts={"preset": msgspec.to_builtins(name)})
-        lab = Lab.of_files([path])
-        app = GradtuiApp(lambda _app, lab=lab: Opened(lab), language="en", data=path.parent)
+        session = Session.of_files([path])
+        app = GradtuiApp(lambda _app, lab=lab: Opened(session), language="en", data=path.parent)
         async with app.run_test(size=(140, 44)) as pilot:
             await until(pilot, lambda app=app: "by layer" in screen_text(app))
             await pilot.pause(0.3)

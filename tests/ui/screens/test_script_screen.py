@@ -14,10 +14,10 @@ from gradtui.ui import launch
 from gradtui.ui.actions import applicable
 from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.layout import OUTPUT, PANES, arrange
-from gradtui.ui.panels.output_pane import OutputPane
+from gradtui.ui.panels.output_panel import OutputPane
 from gradtui.ui.screens.lab import LabScreen
 from gradtui.ui.session.script import shell_code
-from gradtui.ui.session.session import Lab
+from gradtui.ui.session.session import Session
 from ui.conftest import SIZES, screen_text, until
 from ui.foreign import FakeScript, encoder_decoder, frame, record, stack
 
@@ -29,8 +29,8 @@ class Stage:
 
     def __init__(self, directory: Path, language: str = "en") -> None:
         self.script = FakeScript(directory)
-        self.lab = Lab.of_script(self.script, self.script.run.parent)
-        self.app = GradtuiApp(lambda _app: Opened(self.lab), language=language, data=directory)
+        self.session = Session.of_script(self.script, self.script.run.parent)
+        self.app = GradtuiApp(lambda _app: Opened(self.session), language=language, data=directory)
         self.sites = stack("layers", 4)
         self.writers: list[RunWriter] = []
 
@@ -98,8 +98,8 @@ async def test_each_further_model_is_a_further_curve(stage: Stage) -> None:
         await until(pilot, lambda: "● live" in stage.text)
         stage.begins("live-2")
         await until(pilot, lambda: "▲ live-2" in stage.text)
-        assert stage.lab.focused is not None
-        assert stage.lab.focused.title == "live"
+        assert stage.session.focused is not None
+        assert stage.session.focused.title == "live"
 
 
 async def test_a_progress_bar_redraws_its_line(stage: Stage) -> None:
@@ -229,15 +229,15 @@ async def test_leaving_it_running_touches_nothing(stage: Stage, keys: tuple[str,
 async def test_an_earlier_run_laid_over_stays_beside_the_script(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     earlier = record(tmp_path / "runs" / "earlier.gradtui", stack("layers", 4), METRICS)
-    stage.lab.overlay(earlier)
+    stage.session.overlay(earlier)
     async with stage.app.run_test(size=(140, 44)) as pilot:
         await until(pilot, lambda: "earlier" in stage.text)
         stage.begins()
         await until(pilot, lambda: "step 0" in stage.text)
-        assert [lane.title for lane in stage.lab.shown] == ["live", "earlier"]
-        assert stage.lab.focused is not None
-        assert not stage.lab.remove(stage.lab.focused.id)  # the script's own run stays
-        assert stage.lab.remove(stage.lab.shown[1].id)
+        assert [lane.title for lane in stage.session.shown] == ["live", "earlier"]
+        assert stage.session.focused is not None
+        assert not stage.session.remove(stage.session.focused.id)  # the script's own run stays
+        assert stage.session.remove(stage.session.shown[1].id)
 
 
 def launched(script: FakeScript, monkeypatch: pytest.MonkeyPatch, end: int | None, code: int = 0) -> int:
@@ -300,7 +300,7 @@ def test_keys_for_a_script_are_offered_only_beside_one() -> None:
 
 async def test_two_stacks_and_what_cannot_be_seen_are_named(tmp_path: Path) -> None:
     path = record(tmp_path / "pair.gradtui", encoder_decoder(), blind=["attention in [flash] kernels"])
-    app = GradtuiApp(lambda _app: Opened(Lab.of_files([path])), language="en", data=tmp_path)
+    app = GradtuiApp(lambda _app: Opened(Session.of_files([path])), language="en", data=tmp_path)
     async with app.run_test(size=(140, 44)) as pilot:
         await until(pilot, lambda: "╎" in screen_text(app))
         text = screen_text(app)
