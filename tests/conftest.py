@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+# Before anything loads NumPy or torch: the models are so small that a second thread costs more than it gives, and
+# there is a test process for each core already. Processes that tests start inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import pytest
+from hypothesis import settings
+from leftovers import Leftovers
 
 from gradtui.metrics import SITE_METRICS
 from gradtui.runs.schema import Event, Frame, Site
 from gradtui.runs.writer import RunWriter
 
-sys.path.insert(0, str(Path(__file__).parent))
+# The same examples in each session, and no limit on their time: a busy machine fails no test.
+# `--hypothesis-profile=random` looks for new ones.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None, print_blob=True)
+settings.load_profile("repeatable")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Leftovers(config))
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A directory with a short path, for sockets and as the TMPDIR of processes that are killed; removed after."""
+    path = Path(tempfile.mkdtemp())
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture(autouse=True)
