@@ -102,22 +102,22 @@ class RunSeries:
         self._view: StepView | None = None
         self.first_ratio = float("nan")
         if self.last_step >= 0:
-            self._digest()
+            self.digest()
 
     def refresh(self) -> bool:
         """Look for news in the file; True if there is any."""
         if not self.reader.refresh():
             return False
         if self.last_step >= 0:
-            self._digest()
+            self.digest()
         return True
 
     def close(self) -> None:
         """Close the file."""
         self.reader.close()
 
-    def _digest(self) -> None:
-        """Compute what every repaint needs once per news."""
+    def digest(self) -> None:
+        """Compute `recent` anew, and forget the step that was read last."""
         reader = self.reader
         self._view = None
         if np.isnan(self.first_ratio):

@@ -25,26 +25,43 @@ class Result:
         return f"{self.name:34} {figure:34} budget {self.budget:10} against {self.baseline}"
 
 
-# Each takes the number of repetitions. Imported when it is run: some load torch, some a terminal.
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured: `repeat` times the usual number of repetitions, or with `quick` the least that runs.
+
+    The figures of a quick run say nothing; it shows that the benchmark works.
+    """
+
+    repeat: int = 1
+    quick: bool = False
+
+    def count(self, usual: int, least: int = 1) -> int:
+        """How many repetitions to make where `usual` of them are the usual number."""
+        return least if self.quick else usual * self.repeat
+
+
+Bench = Callable[[Size], list[Result]]
+
+# Imported when it is run: some load torch, some a terminal.
 BENCHES: dict[str, str] = {
     "probe": "gradtui.bench.training:bench_probe",
     "lane": "gradtui.bench.training:bench_lane",
     "redraw": "gradtui.bench.drawing:bench_redraw",
-    "start": "gradtui.bench.starting:bench_start",
-    "keys": "gradtui.bench.starting:bench_keys",
-    "beside": "gradtui.bench.starting:bench_beside",
+    "start": "gradtui.bench.app:bench_start",
+    "keys": "gradtui.bench.app:bench_keys",
+    "beside": "gradtui.bench.app:bench_beside",
     "sites": "gradtui.bench.drawing:bench_sites",
-    "scale": "gradtui.bench.scale:bench_scale",
-    "soak": "gradtui.bench.starting:bench_soak",
+    "scale": "gradtui.bench.files:bench_scale",
+    "soak": "gradtui.bench.app:bench_soak",
 }
 # Run by name only: its repetitions are minutes.
 LONG = frozenset({"soak"})
 
 
-def load(name: str) -> Callable[[int], list[Result]]:
-    """The benchmark called `name`."""
+def load(name: str) -> Bench:
+    """The benchmark called `name`, a key of BENCHES."""
     module, _, attribute = BENCHES[name].partition(":")
-    found: Callable[[int], list[Result]] = getattr(import_module(module), attribute)
+    found: Bench = getattr(import_module(module), attribute)
     return found
 
 

@@ -11,7 +11,16 @@ import struct
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A text that a program has written, and the seconds that were waited for it."""
+
+    text: str
+    seconds: float
 
 
 class Terminal:
@@ -26,17 +35,20 @@ class Terminal:
             os.execvpe(argv[0], list(argv), {**os.environ, "TERM": "xterm-256color", **env})
         self.seen = b""
 
-    def wait_for(self, text: str, timeout: float = 60) -> float:
-        """Seconds from now until `text` has been written since the last call."""
+    def wait_for(self, *texts: str, timeout: float = 60) -> Seen:
+        """Wait until one of `texts` has been written since the last call; raises TimeoutError."""
         began = time.perf_counter()
-        wanted = text.encode()
-        while wanted not in self.seen:
+        while True:
+            found = [(place, text) for text in texts if (place := self.seen.find(text.encode())) >= 0]
+            if found:
+                break
             if time.perf_counter() - began > timeout:
-                raise TimeoutError(f"the program did not show {text!r} within {timeout} s")
+                raise TimeoutError(f"the program did not show {' or '.join(map(repr, texts))} within {timeout} s")
             self.pump(0.05)
         now = time.perf_counter()
-        self.seen = self.seen.split(wanted, 1)[1]
-        return now - began
+        place, text = min(found)
+        self.seen = self.seen[place + len(text.encode()) :]
+        return Seen(text, now - began)
 
     def pump(self, timeout: float) -> None:
         """Read what has been written, waiting at most `timeout` seconds for it."""

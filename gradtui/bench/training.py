@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gradtui.bench import Result, summarise
+from gradtui.bench import Result, Size, summarise
 from gradtui.engine.allocator import keep_freed_pages
 from gradtui.engine.device import choose_device
 from gradtui.engine.trainer import Trainer
@@ -22,6 +22,7 @@ from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
 
 WARM_UP = 5
+PAIRS_PROBE, PAIRS_LANE = 40, 25
 
 
 class BareLoop:
@@ -55,7 +56,8 @@ def bench_preset() -> Preset:
 
 
 def _ratios(bare: Callable[[], object], probed: Callable[[], object], pairs: int) -> list[float]:
-    for _ in range(WARM_UP):
+    """Time of a probed step / of the bare one before it, for each of so many pairs."""
+    for _ in range(min(pairs, WARM_UP)):
         bare()
         probed()
     ratios = []
@@ -68,7 +70,8 @@ def _ratios(bare: Callable[[], object], probed: Callable[[], object], pairs: int
     return ratios
 
 
-def _prepare() -> torch.device:
+def prepare() -> torch.device:
+    """Set this process up as a lane's is; returns the device to train on."""
     warnings.simplefilter("ignore", ProbeWarning)  # the zoo's position embedding is no module that is called
     torch.set_num_threads(1)
     keep_freed_pages()
@@ -83,11 +86,11 @@ PROBES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def bench_probe(repeat: int) -> list[Result]:
-    """The public probe on somebody's loop, run file included, against the bare step."""
+def bench_probe(size: Size) -> list[Result]:
+    """The public probe on a hand-written loop, run file included, against the bare step."""
     from gradtui.probe.probe import Probe
 
-    device = _prepare()
+    device = prepare()
     results = []
     with tempfile.TemporaryDirectory() as directory:
         for name, (options, budget) in PROBES.items():
@@ -98,17 +101,17 @@ def bench_probe(repeat: int) -> list[Result]:
                 def step(probed: BareLoop = probed, probe: Probe = probe) -> None:
                     probe.log(loss=probed.step())
 
-                ratios = _ratios(bare.step, step, 40 * repeat)
+                ratios = _ratios(bare.step, step, size.count(PAIRS_PROBE))
             results.append(summarise(f"probe, {name}: step time, {device.type}", "the bare step", ratios, budget))
     return results
 
 
-def bench_lane(repeat: int) -> list[Result]:
+def bench_lane(size: Size) -> list[Result]:
     """A lane as the lab runs it, probe and run file included, against the bare loop's speed."""
-    device = _prepare()
+    device = prepare()
     bare = BareLoop(bench_preset(), device)
     with tempfile.TemporaryDirectory() as directory:
         trainer = Trainer(bench_preset(), seed=0, device=device.type, run=Path(directory) / "bench.gradtui")
-        speeds = [1 / ratio for ratio in _ratios(bare.step, trainer.step, 25 * repeat)]
+        speeds = [1 / ratio for ratio in _ratios(bare.step, trainer.step, size.count(PAIRS_LANE))]
         trainer.close("done")
     return [summarise(f"lane: steps/s, {device.type}", "the bare loop", speeds, "≥ 0.95")]
