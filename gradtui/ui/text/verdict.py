@@ -11,7 +11,7 @@ from gradtui.analysis.verdict import Verdict
 from gradtui.charts.scale import format_number
 from gradtui.i18n import Words
 from gradtui.presets import Preset
-from gradtui.presets import parts as registry
+from gradtui.presets.parts import FEEDFORWARDS, NORMS
 from gradtui.runs.schema import Site
 
 # None of these is among the marks that tell curves apart.
@@ -149,8 +149,8 @@ def traits(preset: Preset, words: Words) -> str:
     model, training = preset.model, preset.training
     warmup = words("header.warmup", steps=training.warmup) if training.warmup else words("header.no_warmup")
     parts = [
-        registry.NORMS[model.norm].title,
-        registry.FEEDFORWARDS[model.feedforward].title,
+        NORMS[model.norm].title,
+        FEEDFORWARDS[model.feedforward].title,
         words("header.layers", count=model.layers),
         f"d={model.width}",
         warmup,
