@@ -16,7 +16,7 @@ from gradtui.engine.allocator import keep_freed_pages
 from gradtui.engine.device import choose_device
 from gradtui.engine.trainer import Trainer
 from gradtui.presets import Preset, load_library
-from gradtui.presets import parts as registry
+from gradtui.presets.parts import OPTIMIZERS, resolve
 from gradtui.probe.recorder import ProbeWarning
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
@@ -32,7 +32,7 @@ class BareLoop:
         self.preset, self.device = preset, device
         self.corpus = load_corpus(preset.corpus, context=preset.model.context, seed=0)
         self.model = Transformer(preset.model, 0).to(device)
-        optimizer = registry.resolve(registry.OPTIMIZERS[preset.training.optimizer])
+        optimizer = resolve(OPTIMIZERS[preset.training.optimizer])
         self.optimizer: torch.optim.Optimizer = optimizer(self.model.parameters(), preset.training)
         self.count = 0
 

@@ -16,7 +16,7 @@ from gradtui.analysis.alarms import AlarmTracker
 from gradtui.engine.device import choose_device
 from gradtui.metrics import CLIPPED, SAMPLED_METRICS, SITE_METRICS, TRUNK_SHARE, is_sampled_step
 from gradtui.presets import Preset
-from gradtui.presets import parts as registry
+from gradtui.presets.parts import OPTIMIZERS, SCHEDULES, resolve
 from gradtui.probe.discovery import described
 from gradtui.probe.meter import Meter
 from gradtui.probe.wire import Unopened, Wire
@@ -38,9 +38,9 @@ class Trainer:
         config, training = preset.model, preset.training
         self._corpus = load_corpus(preset.corpus, context=config.context, seed=seed)
         self.model = Transformer(config, seed).to(self.device)
-        make_optimizer = registry.resolve(registry.OPTIMIZERS[training.optimizer])
+        make_optimizer = resolve(OPTIMIZERS[training.optimizer])
         self._optimizer: torch.optim.Optimizer = make_optimizer(self.model.parameters(), training)
-        self._schedule = registry.resolve(registry.SCHEDULES[training.schedule])
+        self._schedule = resolve(SCHEDULES[training.schedule])
         # Where gradients are clipped, both norms are recorded.
         clipped = (CLIPPED,) if training.clip else ()
         self._metrics = (*SITE_METRICS, *clipped, TRUNK_SHARE)

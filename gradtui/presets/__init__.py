@@ -1,18 +1,24 @@
-"""Presets: TOML files, checked; what they may say (`config`), of which parts (`parts`), in which combinations."""
+"""Presets: TOML files, checked.
 
-from gradtui.presets.library import (
+`config` has what a preset may say, `parts` the names it may use, `rules` which combinations make sense, `library`
+the reading of files.
+"""
+
+from gradtui.presets.config import (
     GROUPS,
     AttnResConfig,
     HyperConfig,
     KDAConfig,
     Language,
-    Library,
     MLAConfig,
     ModelConfig,
     MoEConfig,
     Preset,
-    PresetError,
     TrainingConfig,
+)
+from gradtui.presets.library import (
+    Library,
+    PresetError,
     load_library,
     load_preset,
     parse_preset,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gradtui.presets import Preset
-from gradtui.presets import parts as registry
+from gradtui.presets.parts import NORMS, resolve
 from gradtui.verify import VerifyError
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
@@ -143,7 +143,7 @@ def _tokens(preset: Preset, seed: int) -> Tensor:
 
 
 def _norm(preset: Preset) -> nn.Module:
-    make = registry.resolve(registry.NORMS[preset.model.norm])
+    make = resolve(NORMS[preset.model.norm])
     norm: nn.Module = make(preset.model.width, preset.model.eps)
     return norm.double()
 

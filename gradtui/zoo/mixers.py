@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from gradtui.presets import ModelConfig
-from gradtui.presets import parts as registry
+from gradtui.presets.parts import TOPOLOGIES
 from gradtui.zoo.norms import RMSNorm
 
 
@@ -33,7 +33,7 @@ class Attention(nn.Module):
         self.heads = config.heads
         self.qkv = nn.Linear(config.width, 3 * config.width)
         self.out = nn.Linear(config.width, config.width)
-        all_three = registry.TOPOLOGIES[config.topology].norms_qkv
+        all_three = TOPOLOGIES[config.topology].norms_qkv
         self.qk_norm = "per_head" if all_three else config.qk_norm
         if self.qk_norm != "none":
             width = config.width if self.qk_norm == "full" else config.width // config.heads

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gradtui.presets import ModelConfig
-from gradtui.presets import parts as registry
-from gradtui.presets.parts import resolve
+from gradtui.presets.parts import FEEDFORWARDS, INITS, MIXERS, NORMS, TOPOLOGIES, resolve
 from gradtui.runs.schema import Site
 from gradtui.zoo.topologies import NormMaker, Place, State, Sub
 
@@ -39,10 +38,10 @@ class Layer(nn.Module):
 
     def __init__(self, config: ModelConfig, index: int = 0) -> None:
         super().__init__()
-        wire = resolve(registry.TOPOLOGIES[config.topology])
+        wire = resolve(TOPOLOGIES[config.topology])
         norm = norm_maker(config)
-        mixer = resolve(registry.MIXERS[config.mixer_of(index)])
-        feedforward = resolve(registry.FEEDFORWARDS[config.feedforward_of(index)])
+        mixer = resolve(MIXERS[config.mixer_of(index)])
+        feedforward = resolve(FEEDFORWARDS[config.feedforward_of(index)])
         self.mixer: Sub = wire(mixer(config), norm, Place(2 * index, "mixer", config))
         self.feedforward: Sub = wire(feedforward(config), norm, Place(2 * index + 1, "feedforward", config))
 
@@ -52,7 +51,7 @@ class Layer(nn.Module):
 
 def norm_maker(config: ModelConfig) -> NormMaker:
     """Makes the norms of a model, one a call."""
-    return partial(resolve(registry.NORMS[config.norm]), config.width, config.eps)
+    return partial(resolve(NORMS[config.norm]), config.width, config.eps)
 
 
 class Transformer(nn.Module):
@@ -64,7 +63,7 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig, seed: int) -> None:
         super().__init__()
         self.config = config
-        topology = registry.TOPOLOGIES[config.topology]
+        topology = TOPOLOGIES[config.topology]
         wire: type[Sub] = resolve(topology)
         norm = norm_maker(config)
         with torch.random.fork_rng(devices=[]):  # nn.Linear draws a first init of its own, replaced below
@@ -75,7 +74,7 @@ class Transformer(nn.Module):
                 self.final_norm = wire.FinalNorm(norm) if wire.FinalNorm else norm()
             self.head = (wire.Head or nn.Linear)(config.width, VOCABULARY)
         self._enter, self._leave = wire.enter, wire.leave
-        resolve(registry.INITS[config.init])(self, config, torch.Generator().manual_seed(seed))
+        resolve(INITS[config.init])(self, config, torch.Generator().manual_seed(seed))
         for module in self.modules():
             start = getattr(module, "start", None)
             if start is not None:

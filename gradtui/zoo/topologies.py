@@ -3,7 +3,7 @@
 Legend: B batch, T time, D width, n streams. A sublayer maps the model's state to the next one, and its output is
 the stream leaving the site. The state is the tensor x_BTD; where a topology carries more it is a named tuple whose
 first field is the stream that a probe hears. The norm that many stacks need after their last layer belongs to the
-model (`registry.Topology.final_norm`), not to a sublayer.
+model (`parts.Topology.final_norm`), not to a sublayer.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class ResiDual(Sub):
 class HybridNorm(Sub):
     """Mixer: x ← x + f(x), with RMSNorm on q, k and v of each head. Feed-forward: x ← N(x) + f(N(x)).
 
-    Zhuo et al. 2025, arXiv 2503.04598. The norms on q, k, v are the attention's (`registry.Topology.norms_qkv`).
+    Zhuo et al. 2025, arXiv 2503.04598. The norms on q, k, v are the attention's (`parts.Topology.norms_qkv`).
     """
 
     def __init__(self, branch: nn.Module, norm: NormMaker, place: Place) -> None:

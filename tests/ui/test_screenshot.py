@@ -12,7 +12,7 @@ import numpy as np
 
 from gradtui.engine import protocol
 from gradtui.presets import load_library
-from gradtui.presets import parts as registry
+from gradtui.presets.parts import TOPOLOGIES
 from gradtui.runs.schema import Event, Frame, Site
 from ui.conftest import Bench, until
 
@@ -26,7 +26,7 @@ def sites_of(topology: str, layers: int) -> list[Site]:
     for layer in range(layers):
         sites.append(Site(f"layers.{layer}.mixer", layer, "mixer"))
         sites.append(Site(f"layers.{layer}.feedforward", layer, "feedforward", layer + 1))
-    if registry.TOPOLOGIES[topology].final_norm:
+    if TOPOLOGIES[topology].final_norm:
         sites.append(Site("final_norm", None, "norm"))
     return [*sites, Site("head", None, "head")]
 

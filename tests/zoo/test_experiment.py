@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from gradtui.presets import load_preset, shipped_directory
-from gradtui.presets import parts as registry
-from gradtui.presets.parts import resolve
+from gradtui.presets.parts import OPTIMIZERS, SCHEDULES, resolve
 from gradtui.zoo.corpus import TextCorpus, load_corpus
 from gradtui.zoo.model import Transformer
 
@@ -43,8 +42,8 @@ def measure(name: str, seed: int, steps: int = 200) -> Curves:
         training, context = preset.training, preset.model.context
         model = Transformer(preset.model, seed)
         corpus = load_corpus(preset.corpus, context=context, seed=seed)
-        optimizer = resolve(registry.OPTIMIZERS[training.optimizer])(model.parameters(), training)
-        schedule = resolve(registry.SCHEDULES[training.schedule])
+        optimizer = resolve(OPTIMIZERS[training.optimizer])(model.parameters(), training)
+        schedule = resolve(SCHEDULES[training.schedule])
         losses, ratios = [], []
         for step in range(steps):
             tokens_BS = corpus.batch(step, training.batch, context, seed)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gradtui.presets import ModelConfig
-from gradtui.presets import parts as registry
+from gradtui.presets.parts import FEEDFORWARDS, INITS
 from gradtui.zoo.model import Layer, Transformer
 
 WIDE = {"layers": 3, "width": 128, "heads": 4, "context": 32}
@@ -31,8 +31,8 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("init", registry.INITS)
-@pytest.mark.parametrize("feedforward", registry.FEEDFORWARDS)
+@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("feedforward", FEEDFORWARDS)
 def test_every_matrix_has_the_std_of_its_formula(init, feedforward):
     matrices = 0
     for name, module in model(init, feedforward=feedforward).named_modules():
@@ -53,7 +53,7 @@ def test_the_stream_starts_at_the_stated_rms(init, expected):
     assert rms(x_BTD) == pytest.approx(expected, rel=0.03)
 
 
-@pytest.mark.parametrize("init", registry.INITS)
+@pytest.mark.parametrize("init", INITS)
 def test_norms_start_as_the_identity_gain(init):
     gains = [p for name, p in model(init, norm="layernorm").named_parameters() if name.endswith("gamma")]
     shifts = [p for name, p in model(init, norm="layernorm").named_parameters() if name.endswith("beta")]

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gradtui.presets import AttnResConfig, ModelConfig, TrainingConfig
-from gradtui.presets import parts as registry
-from gradtui.presets.parts import resolve
+from gradtui.presets.parts import OPTIMIZERS, resolve
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.depth_attention import AttnRes
 from gradtui.zoo.model import Transformer
@@ -130,7 +129,7 @@ def test_with_zero_queries_it_is_pre_ln_in_loss_and_gradients_and_parts_from_it_
     for mine, yours in zip(*streams, strict=True):  # what a probe shows of the stream is the same, too
         torch.testing.assert_close(mine.grad, yours.grad, rtol=1e-9, atol=1e-12)
     for made in (depth, plain):
-        resolve(registry.OPTIMIZERS["adamw"])(made.parameters(), TrainingConfig(lr=1e-2)).step()
+        resolve(OPTIMIZERS["adamw"])(made.parameters(), TrainingConfig(lr=1e-2)).step()
     assert abs(depth.loss(tokens(1)).item() - plain.loss(tokens(1)).item()) > 1e-4
 
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from gradtui.presets import KDAConfig, ModelConfig, MoEConfig, Preset, load_preset, shipped_directory
-from gradtui.presets import parts as registry
-from gradtui.presets.parts import resolve
+from gradtui.presets.parts import OPTIMIZERS, resolve
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.depth_attention import AttnRes
 from gradtui.zoo.kda import KDA
@@ -39,7 +38,7 @@ def train(config: ModelConfig, name: str, steps: int) -> tuple[Transformer, list
     training = preset(name).training
     model = Transformer(config, 0)
     corpus = load_corpus("stdlib", context=config.context, seed=0)
-    optimizer = resolve(registry.OPTIMIZERS[training.optimizer])(model.parameters(), training)
+    optimizer = resolve(OPTIMIZERS[training.optimizer])(model.parameters(), training)
     losses = []
     for step in range(steps):
         optimizer.zero_grad()

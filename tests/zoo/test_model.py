@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from zoo.parts import SMALL, VARIATIONS, legal
 
 from gradtui.presets import ModelConfig, TrainingConfig
-from gradtui.presets import parts as registry
-from gradtui.presets.parts import resolve
+from gradtui.presets.parts import FEEDFORWARDS, INITS, NORMS, OPTIMIZERS, TOPOLOGIES, resolve
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
 
@@ -30,7 +29,7 @@ def train(config: ModelConfig, steps: int = 10, *, seed: int = 0, optimizer: str
     training = TrainingConfig(lr=1e-2, optimizer=optimizer)
     model = Transformer(config, seed)
     corpus = load_corpus("stdlib", context=config.context, seed=seed)
-    step_taker = resolve(registry.OPTIMIZERS[optimizer])(model.parameters(), training)
+    step_taker = resolve(OPTIMIZERS[optimizer])(model.parameters(), training)
     losses = []
     for step in range(steps):
         loss = model.loss(corpus.batch(step, 4, config.context, seed))
@@ -44,9 +43,7 @@ def train(config: ModelConfig, steps: int = 10, *, seed: int = 0, optimizer: str
 
 # Each part has its own test elsewhere; these few are combined in every way.
 COMBINATIONS = list(
-    itertools.product(
-        ("layernorm", "rmsnorm", "none"), ("post", "pre"), ("relu", "gelu", "swiglu"), registry.INITS
-    )
+    itertools.product(("layernorm", "rmsnorm", "none"), ("post", "pre"), ("relu", "gelu", "swiglu"), INITS)
 )
 
 
@@ -59,8 +56,8 @@ def test_every_combination_of_parts_trains_and_repeats_exactly(norm, topology, f
     assert losses != train(config, seed=1)
 
 
-@pytest.mark.parametrize("optimizer", registry.OPTIMIZERS)
-@pytest.mark.parametrize("topology", registry.TOPOLOGIES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_every_optimizer_learns_something(optimizer, topology):
     losses = train(legal(topology=topology), steps=40, optimizer=optimizer)
     assert sum(losses[-5:]) < sum(losses[:5])
@@ -80,13 +77,13 @@ def branch_weights(config: ModelConfig) -> dict[str, Tensor]:
     return {name: value for name, value in model.state_dict().items() if "norm" not in name}
 
 
-@pytest.mark.parametrize("init", registry.INITS)
+@pytest.mark.parametrize("init", INITS)
 def test_norm_and_topology_do_not_change_the_branch_weights(init):
     """But for the two topologies whose papers scale the weights themselves."""
     reference = branch_weights(small(init=init))
     assert "layers.1.mixer.branch.qkv.weight" in reference
-    wires = [name for name in registry.TOPOLOGIES if name not in ("deepnorm", "ngpt")]
-    for norm, topology in itertools.product(registry.NORMS, wires):
+    wires = [name for name in TOPOLOGIES if name not in ("deepnorm", "ngpt")]
+    for norm, topology in itertools.product(NORMS, wires):
         others = branch_weights(small(init=init, norm=norm, topology=topology))
         assert reference.keys() <= others.keys()
         assert all(torch.equal(reference[name], others[name]) for name in reference)
@@ -159,7 +156,7 @@ def test_more_tokens_than_the_context_are_refused():
 def test_swiglu_costs_as_many_parameters_as_relu():
     counts = {
         name: sum(p.numel() for p in Transformer(small(width=64, feedforward=name), seed=0).parameters())
-        for name in registry.FEEDFORWARDS
+        for name in FEEDFORWARDS
     }
     assert counts["swiglu"] == pytest.approx(counts["relu"], rel=0.02)
     assert counts["gelu"] == counts["relu"]

@@ -1,4 +1,4 @@
-"""Every part of the registry, in a tiny model: it trains, repeats exactly and survives a preset's round trip."""
+"""Every part that a preset can pick, in a tiny model: it trains, repeats exactly, and its preset round-trips."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import torch
 from zoo.parts import VARIATIONS, legal
 
 from gradtui.presets import ModelConfig, Preset, TrainingConfig, parse_preset
-from gradtui.presets import parts as registry
-from gradtui.presets.parts import resolve
+from gradtui.presets.parts import FEEDFORWARDS, INITS, MIXERS, NORMS, OPTIMIZERS, SCHEDULES, TOPOLOGIES, resolve
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Transformer
 
 LISTS = {
-    "norm": registry.NORMS,
-    "topology": registry.TOPOLOGIES,
-    "mixer": registry.MIXERS,
-    "feedforward": registry.FEEDFORWARDS,
-    "init": registry.INITS,
-    "optimizer": registry.OPTIMIZERS,
-    "schedule": registry.SCHEDULES,
+    "norm": NORMS,
+    "topology": TOPOLOGIES,
+    "mixer": MIXERS,
+    "feedforward": FEEDFORWARDS,
+    "init": INITS,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
 }
 
 
@@ -30,7 +29,7 @@ def train(config: ModelConfig, steps: int = 10, *, seed: int = 0) -> list[float]
     """The losses of a bare loop."""
     model = Transformer(config, seed)
     corpus = load_corpus("stdlib", context=config.context, seed=seed)
-    optimizer = resolve(registry.OPTIMIZERS["adamw"])(model.parameters(), TrainingConfig(lr=1e-2))
+    optimizer = resolve(OPTIMIZERS["adamw"])(model.parameters(), TrainingConfig(lr=1e-2))
     losses = []
     for step in range(steps):
         optimizer.zero_grad()
@@ -82,7 +81,7 @@ def test_sites_partition_the_parameters_in_forward_order(name):
     names = [site.name for site, _ in sites]
     expected = ["embedding"]
     expected += [f"layers.{layer}.{part}" for layer in range(config.layers) for part in ("mixer", "feedforward")]
-    has_final_norm = registry.TOPOLOGIES[config.topology].final_norm and config.norm != "none"
+    has_final_norm = TOPOLOGIES[config.topology].final_norm and config.norm != "none"
     assert names == [*expected, *(["final_norm"] if has_final_norm else []), "head"]
     owned = [id(parameter) for _, module in sites for parameter in module.parameters()]
     assert len(owned) == len(set(owned))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zoo.parts import legal
 
 from gradtui.presets import AttnResConfig, HyperConfig, ModelConfig
-from gradtui.presets import parts as registry
+from gradtui.presets.parts import TOPOLOGIES
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Layer, Transformer
 from gradtui.zoo.topologies import Sub, sinkhorn
@@ -63,7 +63,7 @@ def shares(model: Transformer, tokens_BS: Tensor) -> dict[str, float]:
     return {name: float(trunk.grad.norm() / outputs[name].grad.norm()) for name, trunk in trunks.items()}  # type: ignore[union-attr]
 
 
-WITH_TRUNK = [name for name in registry.TOPOLOGIES if name not in WITHOUT_TRUNK]
+WITH_TRUNK = [name for name in TOPOLOGIES if name not in WITHOUT_TRUNK]
 
 
 @pytest.mark.parametrize("topology", WITH_TRUNK)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.text import Text
 
 from gradtui.i18n import Words
-from gradtui.presets import ModelConfig, parts
+from gradtui.presets import ModelConfig
+from gradtui.presets.parts import NORMS, TOPOLOGIES
 
 TOLL = "bold #e69f00"
 TRUNK = "#56b4e9"
@@ -42,7 +43,7 @@ NO_TRUNK = ("none", "attn_res")  # whose trunk neither pays nor runs free
 
 def sketch(model: ModelConfig, words: Words) -> Text:
     """The diagram of `model`, its formula, and the one sentence to remember."""
-    topology, norm = parts.TOPOLOGIES[model.topology], parts.NORMS[model.norm]
+    topology, norm = TOPOLOGIES[model.topology], NORMS[model.norm]
     bare = model.norm == "none" and model.topology != OWN_NORM
     lines = SKETCHES[model.topology]
     if bare:

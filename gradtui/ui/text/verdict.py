@@ -10,7 +10,8 @@ from gradtui.analysis.flow import Flow
 from gradtui.analysis.verdict import Verdict
 from gradtui.charts.scale import format_number
 from gradtui.i18n import Words
-from gradtui.presets import Preset, parts
+from gradtui.presets import Preset
+from gradtui.presets.parts import FEEDFORWARDS, NORMS
 from gradtui.runs.schema import Site
 
 # None of these is among the marks that tell curves apart.
@@ -147,11 +148,11 @@ def traits_of(preset: Preset, words: Words) -> str:
     """What makes a preset what it is, in a few words."""
     model, training = preset.model, preset.training
     warmup = words("header.warmup", steps=training.warmup) if training.warmup else words("header.no_warmup")
-    traits = [
-        parts.NORMS[model.norm].title,
-        parts.FEEDFORWARDS[model.feedforward].title,
+    parts = [
+        NORMS[model.norm].title,
+        FEEDFORWARDS[model.feedforward].title,
         words("header.layers", count=model.layers),
         f"d={model.width}",
         warmup,
     ]
-    return " · ".join(traits)
+    return " · ".join(parts)

@@ -7,19 +7,16 @@ from rich.cells import cell_len
 
 from gradtui.i18n import Words
 from gradtui.presets import ModelConfig
-from gradtui.presets import parts as registry
+from gradtui.presets.parts import NORMS, TOPOLOGIES
 from gradtui.ui.panels.topology import SKETCHES, sketch
 
 CASES = [
-    (topology, norm)
-    for topology, entry in registry.TOPOLOGIES.items()
-    for norm in registry.NORMS
-    if not (entry.norm == "some" and norm == "none") and not (entry.norm == "none" and norm != "none")
+    (topology, norm) for topology, entry in TOPOLOGIES.items() for norm in NORMS if entry.allows("norm", norm)
 ]
 
 
 def test_every_topology_has_a_sketch_of_one_width_whose_ramps_meet_the_trunk() -> None:
-    assert SKETCHES.keys() == registry.TOPOLOGIES.keys()
+    assert SKETCHES.keys() == TOPOLOGIES.keys()
     for lines in SKETCHES.values():
         assert {cell_len(line) for line in lines} == {18}
         trunk, ramp = lines[:2]
@@ -32,7 +29,7 @@ def test_every_topology_has_a_sketch_of_one_width_whose_ramps_meet_the_trunk() -
 
 @pytest.mark.parametrize(("topology", "norm"), CASES)
 def test_every_topology_is_drawn_with_its_norms_where_they_stand(topology: str, norm: str) -> None:
-    entry = registry.TOPOLOGIES[topology]
+    entry = TOPOLOGIES[topology]
     drawn = sketch(ModelConfig(topology=topology, norm=norm), Words("en")).plain
     lines = drawn.splitlines()
     assert entry.formula in drawn
@@ -44,7 +41,7 @@ def test_every_topology_is_drawn_with_its_norms_where_they_stand(topology: str, 
         # A final norm stands alone at the end of the trunk, or of the second stream.
         end = lines[2].endswith("▣╯") if len(SKETCHES[topology]) == 3 else lines[0].endswith("▣▶")
         assert end == (entry.final_norm)
-        assert f"N: {registry.NORMS[norm].title}" in drawn
+        assert f"N: {NORMS[norm].title}" in drawn
 
 
 @pytest.mark.parametrize("topology", ["none", "attn_res"])
