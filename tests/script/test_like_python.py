@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from script.programs import plain, recorded
 
-from gradtui.commands.script import exec_script
+from gradtui.cli.exec import exec_script
 from gradtui.errors import USAGE, Failure
 from gradtui.script.plan import INJECTED, VARIABLE
 
