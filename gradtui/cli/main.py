@@ -14,6 +14,7 @@ from gradtui.cli.bench import bench
 from gradtui.cli.doctor import doctor
 from gradtui.cli.exec import exec_script
 from gradtui.cli.export import export
+from gradtui.cli.help import help_command
 from gradtui.cli.options import device_option, language_option, presets_option
 from gradtui.cli.presets import presets
 from gradtui.cli.run import run
@@ -44,7 +45,7 @@ def cli(context: click.Context, directories: tuple[Path, ...], language: str | N
         sys.exit(launch_lab(directories, language=language, device=device))
 
 
-for command in (run, watch, exec_script, runs, export, presets, verify, bench, doctor):
+for command in (run, watch, exec_script, runs, export, presets, verify, bench, doctor, help_command):
     cli.add_command(command)
 
 
