@@ -157,7 +157,7 @@ def test_what_starts_the_recording_is_taken_out_of_the_environment(directory: Pa
     ("arguments", "named"),
     [
         (["missing.py"], "missing.py is not there"),
-        (["--metrics", "speed", "x.py"], "there is no metric 'speed'; there are: grad_norm"),
+        (["--metrics", "speed", "x.py"], "there is no metric 'speed'; there are: stream_grad"),
         (["--run", "nowhere/x.gradtui", "x.py"], "nowhere is not there"),
         (["--run", "x.py", "x.py"], "the file exists"),
     ],
