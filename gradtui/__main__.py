@@ -1,6 +1,6 @@
 """`python -m gradtui` is the console script."""
 
-from gradtui.cli import main
+from gradtui.cli.main import main
 
 if __name__ == "__main__":
     main()

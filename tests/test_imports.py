@@ -9,7 +9,8 @@ import pytest
 
 LIGHT = [
     "gradtui",
-    "gradtui.cli",
+    "gradtui.cli.main",
+    "gradtui.help",
     "gradtui.presets",
     "gradtui.paths",
     "gradtui.presets.parts",
@@ -36,7 +37,7 @@ def test_neither_screen_nor_command_loads_torch(module: str) -> None:
     assert "torch" not in loaded_after(module)
 
 
-@pytest.mark.parametrize("module", ["gradtui.cli", "gradtui.presets", "gradtui.paths"])
+@pytest.mark.parametrize("module", ["gradtui.cli.main", "gradtui.help.tables", "gradtui.presets", "gradtui.paths"])
 def test_the_command_line_loads_nothing_of_the_screen_at_start_up(module: str) -> None:
     assert not {"textual", "plotext", "fsrs"} & loaded_after(module)
 

@@ -20,7 +20,8 @@ import pytest
 from click.testing import CliRunner, Result
 from conftest import RunMaker, make_sites
 
-from gradtui.commands.data import export, runs
+from gradtui.cli.export import export
+from gradtui.cli.runs import runs
 from gradtui.errors import Failure
 from gradtui.export import figure
 from gradtui.metrics import SITE_METRICS

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-EXEC = "from gradtui.commands.script import exec_script; exec_script(prog_name='gradtui exec')"
+EXEC = "from gradtui.cli.exec import exec_script; exec_script(prog_name='gradtui exec')"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from script.programs import plain, recorded
 
-from gradtui.commands.script import exec_script
+from gradtui.cli.exec import exec_script
 from gradtui.errors import USAGE, Failure
 from gradtui.script.plan import INJECTED, VARIABLE
 
@@ -157,7 +157,7 @@ def test_what_starts_the_recording_is_taken_out_of_the_environment(directory: Pa
     ("arguments", "named"),
     [
         (["missing.py"], "missing.py is not there"),
-        (["--metrics", "speed", "x.py"], "there is no metric 'speed'; there are: grad_norm"),
+        (["--metrics", "speed", "x.py"], "there is no metric 'speed'; there are: stream_grad"),
         (["--run", "nowhere/x.gradtui", "x.py"], "nowhere is not there"),
         (["--run", "x.py", "x.py"], "the file exists"),
     ],

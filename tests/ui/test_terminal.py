@@ -273,7 +273,7 @@ def test_a_crash_is_one_sentence_with_the_path_of_the_log(tmux: Tmux) -> None:
         'import sys; sys.argv = ["gradtui"]; '
         "from gradtui.ui import painting; "
         "painting.heat_painter = lambda *a, **k: 1 / 0; "
-        "from gradtui.cli import main; main()"
+        "from gradtui.cli.main import main; main()"
     )
     tmux.start(f"{sys.executable} -c '{breaking}'")
     tmux.until("gradtui has failed: ZeroDivisionError")

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from verify.conftest import a_claim, a_sample
 
-from gradtui.commands.verify import verify
+from gradtui.cli.verify import verify
 from gradtui.errors import USAGE, Failure
 from gradtui.presets import load_preset
 from gradtui.runs.reader import RunReader

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("module", ["gradtui.commands.verify", "gradtui.verify.check", "gradtui.verify.live"])
+@pytest.mark.parametrize("module", ["gradtui.cli.verify", "gradtui.verify.check", "gradtui.verify.live"])
 def test_nothing_that_the_screen_or_the_command_loads_has_torch(module):
     code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import make_frame, make_sites
+from ui.conftest import SIZES, screen_text, until
+from ui.foreign import ALL, encoder_decoder, record
 
 from gradtui.i18n import LANGUAGES, Words, catalogue
 from gradtui.metrics import SITE_METRICS, TRUNK_SHARE
@@ -15,12 +17,9 @@ from gradtui.presets import GROUPS
 from gradtui.runs.schema import ABSENT, Frame
 from gradtui.runs.writer import RunWriter
 from gradtui.ui.app import GradtuiApp, Opened
-
 from gradtui.ui.session.lane import Lane, gains
 from gradtui.ui.session.session import Session
 from gradtui.ui.text.explain import explain, measured_at
-from ui.conftest import SIZES, screen_text, until
-from ui.foreign import ALL, encoder_decoder, record
 
 EN, ZH = Words("en"), Words("zh")
 MIXER, FEEDFORWARD = 1, 2  # the first of each among the sites

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from conftest import RunMaker, make_frame
 from rich.cells import cell_len
+from ui.conftest import Bench, screen_text, until
 
 from gradtui.engine import protocol
 from gradtui.i18n import LANGUAGES, Words
@@ -18,7 +19,6 @@ from gradtui.ui.session import claim_marks as claims
 from gradtui.ui.session.session import Session
 from gradtui.verify.claims import load_claims
 from gradtui.verify.live import Marked
-from ui.conftest import Bench, screen_text, until
 
 FALLS = "Without warm-up, Post-LN's gradient at layer 0 falls"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from textual.widgets import Input
+from ui.conftest import Bench, make_library, until
 
 from gradtui.engine import protocol
 from gradtui.presets import Library, load_library
 from gradtui.ui.panels.preset_list import PresetList
-from ui.conftest import Bench, make_library, until
 
 
 def grouped() -> Library:

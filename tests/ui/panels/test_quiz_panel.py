@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from textual.widgets import TextArea
+from ui.conftest import Bench, until
 
 from gradtui.engine import protocol
 from gradtui.lesson.progress import Progress
 from gradtui.paths import quiz_progress
 from gradtui.presets import load_library
 from gradtui.ui.panels.quiz_panel import QuizPanel
-from ui.conftest import Bench, until
 
 QUESTION = "Write out how the data-flow formulas"
 

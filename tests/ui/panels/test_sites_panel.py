@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ui.conftest import SIZES, screen_text, until
+from ui.foreign import ALL, EN, ZH, encoder_decoder, modules, record, stack
 
 from gradtui.analysis.verdict import Verdict
 from gradtui.metrics import CLIPPED, SITE_METRICS, STREAM_METRICS
@@ -19,8 +21,6 @@ from gradtui.ui.session.lane import Lane, forward_only, points_of
 from gradtui.ui.session.session import Session
 from gradtui.ui.session.site_table import EXACT_STEPS, LAYER, NAME, ORDER, Filter, SiteTable
 from gradtui.ui.text.verdict import verdict_in_words
-from ui.conftest import SIZES, screen_text, until
-from ui.foreign import ALL, EN, ZH, encoder_decoder, modules, record, stack
 
 GRAD, ACT, STREAM = (SITE_METRICS.index(name) for name in ("grad_norm", "act_rms", "stream_grad"))
 

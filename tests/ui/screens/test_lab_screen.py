@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import RunMaker, make_frame
 from textual.widgets import Input
+from ui.conftest import SIZES, Bench, make_library, screen_text, until
 
 from gradtui.engine import protocol
 from gradtui.metrics import SITE_METRICS
@@ -21,7 +22,6 @@ from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.panels.preset_list import PresetList
 from gradtui.ui.session.session import Session
-from ui.conftest import SIZES, Bench, make_library, screen_text, until
 
 
 async def test_the_first_preset_starts_at_once_with_the_second_pinned_beside_it(bench: Bench) -> None:

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from ui.conftest import SIZES, Bench, screen_text, until
+from ui.foreign import frame, modules, record, stack
 
 from gradtui.runs.writer import RunWriter
 from gradtui.ui import launch
@@ -13,8 +15,6 @@ from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.screens.runs import RunsScreen
 from gradtui.ui.session.run_directory import RunDirectory
 from gradtui.ui.session.session import Session
-from ui.conftest import SIZES, Bench, screen_text, until
-from ui.foreign import frame, modules, record, stack
 
 
 def three(directory: Path) -> list[Path]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from textual.widgets import Input
+from ui.conftest import SIZES, screen_text, until
+from ui.foreign import FakeScript, encoder_decoder, frame, record, stack
 
 from gradtui.errors import Failure
 from gradtui.runs.writer import RunWriter
@@ -18,8 +20,6 @@ from gradtui.ui.panels.output_panel import OutputPane
 from gradtui.ui.screens.lab import LabScreen
 from gradtui.ui.session.script import shell_code
 from gradtui.ui.session.session import Session
-from ui.conftest import SIZES, screen_text, until
-from ui.foreign import FakeScript, encoder_decoder, frame, record, stack
 
 METRICS = ("grad_norm", "stream_grad", "act_rms")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import make_sites
+from gradtui.ui.charts.painting import axis_end, trailing_mean
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -19,7 +20,6 @@ from gradtui.analysis.verdict import Verdict
 from gradtui.i18n import LANGUAGES, Words, catalogue, system_language
 from gradtui.ui import i18n
 from gradtui.ui.actions import ACTIONS, applicable
-from gradtui.ui.charts.painting import axis_end, trailing_mean
 from gradtui.ui.layout import PANES, arrange
 from gradtui.ui.panels.text_line import fold, footer_text
 from gradtui.ui.session.session import COLORS, MARKS

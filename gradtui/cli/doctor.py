@@ -1,4 +1,4 @@
-"""What `gradtui doctor` finds out about this machine, terminal and installation."""
+"""`gradtui doctor`: what there is to know about this machine, terminal and installation."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradtui import __version__, paths, presets
-from gradtui.ui.layout import LEAST_HEIGHT, LEAST_WIDTH
+import click
+
+from gradtui import __version__, paths
+from gradtui.cli.options import presets_option
+from gradtui.errors import FAILURE
+from gradtui.presets import Library, load_library, shipped_directory, user_directory
 
 PACKAGES = ("textual", "torch", "numpy", "plotext", "msgspec", "click", "platformdirs", "fsrs")
-# The dot, the block and the arrow of the charts: "ambiguous" in Unicode, two columns wide in some terminals.
+# The charts' dot is "ambiguous" in Unicode: some terminals give it two columns, as every Chinese character has.
 AMBIGUOUS, WIDE = "●", "中"
 
 
@@ -32,7 +36,18 @@ class Finding:
     good: bool = True
 
 
-def examine(library: presets.Library) -> Iterator[Finding]:
+@click.command()
+@presets_option()
+def doctor(directories: tuple[Path, ...]) -> None:
+    """Versions, device, threads, terminal, directories: what to send with a question."""
+    problems = 0
+    for finding in examine(load_library(directories)):
+        problems += not finding.good
+        click.echo(f"{'✓' if finding.good else '✗'} {finding.name:22} {finding.text}")
+    sys.exit(FAILURE if problems else 0)
+
+
+def examine(library: Library) -> Iterator[Finding]:
     """All findings, cheapest first."""
     yield Finding("gradtui", f"{__version__} on Python {platform.python_version()}, {platform.platform()}")
     yield Finding("packages", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
@@ -65,6 +80,8 @@ def _torch() -> Iterator[Finding]:
 
 
 def _terminal() -> Iterator[Finding]:
+    from gradtui.ui.layout import LEAST_HEIGHT, LEAST_WIDTH
+
     size = shutil.get_terminal_size()
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     term = os.environ.get("TERM", "")
@@ -136,8 +153,8 @@ def _directories() -> Iterator[Finding]:
         yield Finding("run files", f"{len(runs)} in {paths.run_directory(data)}, {size / 2**20:.1f} MiB")
 
 
-def _presets(library: presets.Library) -> Iterator[Finding]:
-    where = f"shipped {_short(presets.shipped_directory())}, your own {presets.user_directory()}"
+def _presets(library: Library) -> Iterator[Finding]:
+    where = f"shipped {_short(shipped_directory())}, your own {user_directory()}"
     yield Finding("presets", f"{len(library.presets)} ({where})", bool(library.presets))
     for error in library.errors:
         yield Finding("preset", str(error), good=False)
