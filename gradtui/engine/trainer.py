@@ -17,9 +17,9 @@ from gradtui.engine.device import choose_device
 from gradtui.metrics import CLIPPED, SAMPLED_METRICS, SITE_METRICS, TRUNK_SHARE, is_sampled_step
 from gradtui.presets import Preset
 from gradtui.presets.parts import OPTIMIZERS, SCHEDULES, resolve
-from gradtui.probe.discovery import described
+from gradtui.probe.discovery import measured_sites
 from gradtui.probe.meter import Meter
-from gradtui.probe.wire import Unopened, Wire
+from gradtui.probe.wire import PendingStep, Wire
 from gradtui.runs.schema import Event, Floats, Frame
 from gradtui.runs.writer import RunWriter
 from gradtui.zoo.corpus import load_corpus
@@ -44,7 +44,7 @@ class Trainer:
         # Where gradients are clipped, both norms are recorded.
         clipped = (CLIPPED,) if training.clip else ()
         self._metrics = (*SITE_METRICS, *clipped, TRUNK_SHARE)
-        self._meter = Meter(described(self.model.sites()), self._metrics)
+        self._meter = Meter(measured_sites(self.model.sites()), self._metrics)
         self._meter.attach()
         self._wire = Wire(self.device)
         self._alarms = AlarmTracker(self._meter.sites, self._metrics)
@@ -91,7 +91,7 @@ class Trainer:
         )
         self._optimizer.zero_grad(set_to_none=True)
         closely = is_sampled_step(self.step_count)
-        self._meter.streams.listen_along(closely)
+        self._meter.streams.measure_trunk(closely)
         loss = self.model.loss(tokens_BS)
         loss.backward()
         self._meter.read_gradients()
@@ -133,7 +133,7 @@ class Trainer:
         self._meter.detach()
         self.writer.close(status, reason)
 
-    def _record(self, arrived: list[Unopened]) -> list[Frame]:
+    def _record(self, arrived: list[PendingStep]) -> list[Frame]:
         frames = []
         for parcel in arrived:
             arrival = parcel.open()

@@ -37,7 +37,7 @@ NEEDS: dict[str, tuple[int, ...]] = {
 
 
 @dataclass(slots=True)
-class Tally:
+class StepAccumulator:
     """What a step has collected so far.
 
     `values` [V] are norms; `places` [V] says where each belongs: row · S + site. `elements` [S] counts the numbers
@@ -67,20 +67,20 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class Totals:
     """Squares summed per row and site [R, S], which of them exist [R, S], and the elements behind STREAM [S]."""
 
     squares: NDArray[np.float64]
     there: NDArray[np.bool_]
     elements: NDArray[np.float64]
 
-    def strained(self) -> set[int]:
+    def imprecise_sites(self) -> set[int]:
         """Sites with a gradient or activation whose square single precision may not have held."""
         rows = [GRAD, STREAM, STREAM_GRAD]
         square, there = self.squares[rows], self.there[rows]
         return set(np.flatnonzero((there & ((square < 1e-34) | np.isinf(square))).any(axis=0)).tolist())
 
-    def unscaled(self, scalars: Mapping[str, float]) -> Sums:
+    def unscaled(self, scalars: Mapping[str, float]) -> Totals:
         """Without the loss scale of mixed precision, where `scalars` says that it is still in them."""
         squares = self.squares
         for name, rows in (("stream_scale", [STREAM_GRAD, TRUNK]), ("grad_scale", [GRAD, GRAD_CLIPPED])):
@@ -88,27 +88,27 @@ class Sums:
             if scale != 1:
                 squares = squares.copy()
                 squares[rows] /= scale**2
-        return Sums(squares, self.there, self.elements)
+        return Totals(squares, self.there, self.elements)
 
 
-def sums(values: NDArray[np.float64], places: Sequence[int], elements: Sequence[int]) -> Sums:
+def sums(values: NDArray[np.float64], places: Sequence[int], elements: Sequence[int]) -> Totals:
     """Add up what a step has collected; `values` [V] as they came from the device."""
     sites = len(elements)
     index = np.asarray(places, dtype=np.intp)
     squares = np.bincount(index, np.square(values), ROWS * sites).astype(np.float64).reshape(ROWS, sites)
     there = np.zeros(ROWS * sites, dtype=bool)
     there[index] = True
-    return Sums(squares, there.reshape(ROWS, sites), np.asarray(elements, dtype=np.float64))
+    return Totals(squares, there.reshape(ROWS, sites), np.asarray(elements, dtype=np.float64))
 
 
-def sums_of_all(numbers: NDArray[np.float64], sites: int) -> Sums:
+def sums_of_all(numbers: NDArray[np.float64], sites: int) -> Totals:
     """What all processes have added up: squares [R · S], how many numbers made each [R · S], elements [S]."""
     cells = ROWS * sites
     there = numbers[cells : 2 * cells].reshape(ROWS, sites) > 0
-    return Sums(numbers[:cells].reshape(ROWS, sites), there, numbers[2 * cells :])
+    return Totals(numbers[:cells].reshape(ROWS, sites), there, numbers[2 * cells :])
 
 
-def matrix(total: Sums, width: Sequence[int], metrics: Sequence[str]) -> Floats:
+def matrix(total: Totals, width: Sequence[int], metrics: Sequence[str]) -> Floats:
     """The metrics [M, S], ABSENT where a site has no such value."""
     square, there = total.squares, total.there
     values = np.empty((len(metrics), square.shape[1]), np.float32)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from gradtui.probe.accumulator import STREAM, STREAM_GRAD, STREAM_SUM, TRUNK, Tally
+from gradtui.probe.accumulator import STREAM, STREAM_GRAD, STREAM_SUM, TRUNK, StepAccumulator
 from gradtui.probe.hooks import Removable, on_compiled_call, on_input, on_output
 
 _norm = torch.linalg.vector_norm
@@ -36,7 +36,7 @@ _in_transform = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lamb
 
 
 @dataclass(frozen=True, slots=True)
-class Tap:
+class HookPoint:
     """Where to listen: at what `module` returns, or at what it is given; `share`: also how much of it is mean."""
 
     module: nn.Module
@@ -50,30 +50,35 @@ class Tap:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What a forward pass has told, by `Tap.key`.
+class ForwardTrace:
+    """What a forward pass has told, by `HookPoint.key`.
 
-    `shapes` (None: not heard), `order` of the first calls, `handed_on`: inputs that were the very tensor which
+    `shapes` (None: not heard), `order` of the first calls, `passed_on`: inputs that were the very tensor which
     another tap had just heard, and `shared`: inputs that another tap, an input too, had been given before.
     """
 
     shapes: Mapping[tuple[nn.Module, bool], torch.Size | None]
     order: Sequence[tuple[nn.Module, bool]]
-    handed_on: Mapping[tuple[nn.Module, bool], tuple[nn.Module, bool]]
+    passed_on: Mapping[tuple[nn.Module, bool], tuple[nn.Module, bool]]
     shared: Mapping[tuple[nn.Module, bool], tuple[nn.Module, bool]]
 
 
-class Streams:
+class ActivationHooks:
     """Listens at `taps` and writes what it hears into a tally of `count` sites: what tap k hears is `sites[k]`'s.
 
     `rows` are the rows to measure. `on` switches all of it off and on. `shapes` and `order` tell what was heard,
-    by tap, and `handed_on` which input was the very tensor that another tap had just heard: what one block
+    by tap, and `passed_on` which input was the very tensor that another tap had just heard: what one block
     returned, the next was given. Whatever goes wrong in listening is kept in `trouble`, by tap; the model never
     notices.
     """
 
     def __init__(
-        self, taps: Sequence[Tap], rows: frozenset[int], *, sites: Sequence[int] = (), count: int | None = None
+        self,
+        taps: Sequence[HookPoint],
+        rows: frozenset[int],
+        *,
+        sites: Sequence[int] = (),
+        count: int | None = None,
     ) -> None:
         self.taps = tuple(taps)
         self.on = True
@@ -83,7 +88,7 @@ class Streams:
         self.order: list[int] = []  # taps in the order in which they were first heard
         self._thrown_away = 0  # passes since the last step
         self._entry = 0  # the tap that a forward pass comes to first
-        self.handed_on: dict[int, int] = {}
+        self.passed_on: dict[int, int] = {}
         self.shared: dict[int, int] = {}
         self._inputs: dict[int, tuple[int, weakref.ref[Tensor]]] = {}  # by id: who was first given it
         self._last: tuple[int, weakref.ref[Tensor]] | None = None
@@ -102,8 +107,8 @@ class Streams:
         self._leaves: list[RemovableHandle] = []
         self.tally = self._empty()
 
-    def _empty(self) -> Tally:
-        return Tally(elements=[0] * self._count, width=[1] * self._count)
+    def _empty(self) -> StepAccumulator:
+        return StepAccumulator(elements=[0] * self._count, width=[1] * self._count)
 
     def attach(self) -> None:
         """Start listening."""
@@ -137,14 +142,14 @@ class Streams:
         self.taps = tuple(replace(tap, module=compiled.get(tap.module, tap.module)) for tap in self.taps)
         self.attach()
 
-    def listen_along(self, on: bool) -> None:
-        """Whether to hear what comes back along the trunk, too, where a module lets it be heard (`ears`)."""
+    def measure_trunk(self, on: bool) -> None:
+        """Whether to hear what comes back along the trunk, too, where a module lets it be heard (`trunk_listener`)."""
         if TRUNK not in self._rows:
             return
         for index, tap in enumerate(self.taps):
-            if hasattr(tap.module, "ears") and not tap.of_input:
-                ears = self._along(TRUNK * self._count + self.sites[index]) if on else None
-                setattr(tap.module, "ears", ears)  # noqa: B010
+            if hasattr(tap.module, "trunk_listener") and not tap.of_input:
+                trunk_listener = self._along(TRUNK * self._count + self.sites[index]) if on else None
+                setattr(tap.module, "trunk_listener", trunk_listener)  # noqa: B010
 
     def _along(self, place: int) -> Any:
         def measure(grad: Tensor) -> None:
@@ -157,15 +162,15 @@ class Streams:
 
         return hear
 
-    def heard(self) -> Heard:
+    def heard(self) -> ForwardTrace:
         """What was heard up to now."""
         keys = [tap.key for tap in self.taps]
-        handed_on = {keys[index]: keys[giver] for index, giver in self.handed_on.items()}
+        passed_on = {keys[index]: keys[giver] for index, giver in self.passed_on.items()}
         shared = {keys[index]: keys[other] for index, other in self.shared.items()}
         shapes = dict(zip(keys, self.shapes, strict=True))
-        return Heard(shapes, [keys[index] for index in self.order], handed_on, shared)
+        return ForwardTrace(shapes, [keys[index] for index in self.order], passed_on, shared)
 
-    def take(self) -> Tally:
+    def take(self) -> StepAccumulator:
         """Everything heard since the last call."""
         tally, self.tally = self.tally, self._empty()
         self._thrown_away = 0
@@ -284,7 +289,7 @@ class Streams:
         self.entered()
         if self.taps[index].of_input:
             if self._last is not None and self._last[1]() is tensor:
-                self.handed_on[index] = self._last[0]
+                self.passed_on[index] = self._last[0]
             other, known = self._inputs.get(id(tensor), (index, None))
             if known is not None and known() is tensor:
                 self.shared[index] = other

@@ -1,8 +1,8 @@
-"""Finds what to measure in a model that nobody has described: its residual blocks, and everything around them.
+"""Finds what to measure in a model that nobody has measured_sites: its residual blocks, and everything around them.
 
 A stack of residual blocks is a list of like modules that hand a tensor of one shape from each to the next.
-Whether they do is only known once a forward pass has been heard: `survey` says where to listen during the first
-one, `settle` decides afterwards.
+Whether they do is only known once a forward pass has been heard: `find_candidates` says where to listen during the first
+one, `resolve_sites` decides afterwards.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import Parameter
 from torch.nn.utils import parametrize
 
-from gradtui.probe.activations import Heard, Tap
+from gradtui.probe.activations import ForwardTrace, HookPoint
 from gradtui.probe.parameters import MEASURABLE
 from gradtui.runs.schema import Site
 
@@ -32,12 +32,12 @@ class LayersError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MeasuredSite:
     """A site, the parameters that are its own, and where its stream is heard (None: nowhere)."""
 
     site: Site
     parameters: tuple[Parameter, ...]
-    tap: Tap | None
+    tap: HookPoint | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +49,19 @@ class Stack:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class Candidates:
     """What a model consists of. `chosen` are the stacks that the user has named, `candidates` what may be one."""
 
     model: nn.Module
     names: Mapping[nn.Module, str]
     chosen: tuple[Stack, ...] | None
     candidates: tuple[Stack, ...]
-    taps: tuple[Tap, ...]
+    taps: tuple[HookPoint, ...]
 
 
-def renewed(
-    model: nn.Module, places: Sequence[Place], names: Mapping[nn.Module, str]
-) -> tuple[tuple[Place, ...], list[str]]:
+def rebind_sites(
+    model: nn.Module, places: Sequence[MeasuredSite], names: Mapping[nn.Module, str]
+) -> tuple[tuple[MeasuredSite, ...], list[str]]:
     """The same sites in a model whose parts have been replaced since; `names` are those of its old modules.
 
     Also the names of parameters that belong to none of the sites.
@@ -73,19 +73,19 @@ def renewed(
         tap = place.tap
         module = now.get(names.get(tap.module, place.site.name)) if tap is not None else None
         if tap is None or module is None:
-            found.append(Place(place.site, (), None))
+            found.append(MeasuredSite(place.site, (), None))
             continue
         mine = () if tap.of_input else module.parameters() if place.site.kind == "block" else _own(module)
         parameters = tuple(p for p in mine if p not in taken and p.dtype in MEASURABLE)
         taken.update(parameters)
-        found.append(Place(place.site, parameters, replace(tap, module=module)))
+        found.append(MeasuredSite(place.site, parameters, replace(tap, module=module)))
     new = [_plain(name) for name, p in model.named_parameters() if p not in taken and p.dtype in MEASURABLE]
     return tuple(found), new
 
 
-def described(sites: Iterable[tuple[Site, nn.Module]]) -> tuple[Place, ...]:
+def measured_sites(sites: Iterable[tuple[Site, nn.Module]]) -> tuple[MeasuredSite, ...]:
     """Places of a model that knows its own sites: each with the module whose parameters and output are its own."""
-    return tuple(Place(site, tuple(module.parameters()), Tap(module)) for site, module in sites)
+    return tuple(MeasuredSite(site, tuple(module.parameters()), HookPoint(module)) for site, module in sites)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -99,24 +99,24 @@ def unwrapped(model: nn.Module) -> nn.Module:
             return model
 
 
-def survey(model: nn.Module, layers: Layers = None) -> Survey:
+def find_candidates(model: nn.Module, layers: Layers = None) -> Candidates:
     """Look over `model` (unwrapped); raises LayersError where `layers` names nothing in it."""
     names = {module: _plain(name) for name, module in model.named_modules()}
     if layers is not None:
         chosen = tuple(_stacks_of(_named(model, names, layers), names))
-        taps = [Tap(stack.blocks[0], of_input=True) for stack in chosen]
-        taps += [Tap(block) for stack in chosen for block in stack.blocks]
-        taps += [Tap(module) for module in _outside(model, chosen)]
-        return Survey(model, names, chosen, (), tuple(dict.fromkeys(taps)))
+        taps = [HookPoint(stack.blocks[0], of_input=True) for stack in chosen]
+        taps += [HookPoint(block) for stack in chosen for block in stack.blocks]
+        taps += [HookPoint(module) for module in _outside(model, chosen)]
+        return Candidates(model, names, chosen, (), tuple(dict.fromkeys(taps)))
     candidates = tuple(_candidates(model, names))
     blocks = list(dict.fromkeys(block for stack in candidates for block in stack.blocks))
     owners = [module for module in model.modules() if _own(module)]
-    taps = [tap for block in blocks for tap in (Tap(block, of_input=True), Tap(block))]
-    taps += [Tap(module) for module in owners]
-    return Survey(model, names, None, candidates, tuple(dict.fromkeys(taps)))
+    taps = [tap for block in blocks for tap in (HookPoint(block, of_input=True), HookPoint(block))]
+    taps += [HookPoint(module) for module in owners]
+    return Candidates(model, names, None, candidates, tuple(dict.fromkeys(taps)))
 
 
-def settle(found: Survey, heard: Heard) -> tuple[Place, ...]:
+def resolve_sites(found: Candidates, heard: ForwardTrace) -> tuple[MeasuredSite, ...]:
     """The places of a model in the order of its forward pass, after the first one was heard."""
     stacks = found.chosen if found.chosen is not None else _choose(found, heard)
     rank = {key: position for position, key in enumerate(heard.order)}
@@ -140,23 +140,23 @@ def settle(found: Survey, heard: Heard) -> tuple[Place, ...]:
         owned = own(_own(module))
         if owned or (module, False) in rank or not rank:
             outside[module] = owned
-    places: list[tuple[float, Place]] = []
+    places: list[tuple[float, MeasuredSite]] = []
     layer = stream = 0
     several = len(stacks) > 1
     entries: dict[nn.Module, tuple[int, str]] = {}
     for stack in stacks:
         name = stack.name if several else ""
-        first = Tap(stack.blocks[0], of_input=True)
+        first = HookPoint(stack.blocks[0], of_input=True)
         begin = order(stack.blocks[0])
-        giver, _ = heard.handed_on.get(first.key, (None, False))
+        giver, _ = heard.passed_on.get(first.key, (None, False))
         if giver is not None and giver in outside and giver not in entries:
             entries[giver] = (stream, name)  # x_0 is what the embedding returns: one site, not two
         elif first.key in rank:
             site = Site(f"{stack.name or 'layers'} (input)", None, "input", stream, name)
-            places.append((begin, Place(site, (), first)))
+            places.append((begin, MeasuredSite(site, (), first)))
         for block in stack.blocks:
             site = Site(found.names[block], layer, "block", stream + 1, name)
-            places.append((begin, Place(site, own(block.parameters()), Tap(block))))
+            places.append((begin, MeasuredSite(site, own(block.parameters()), HookPoint(block))))
             layer, stream = layer + 1, stream + 1
         stream += 1
     leaves = sorted(outside, key=order)
@@ -166,7 +166,7 @@ def settle(found: Survey, heard: Heard) -> tuple[Place, ...]:
         point, name = entries.get(module, (depth if heard_here else None, ""))
         site = Site(found.names[module] or type(module).__name__, depth, "module", point, name)
         share = module in entries  # of the stream; elsewhere the last dimension may be anything
-        places.append((order(module), Place(site, outside[module], Tap(module, share=share))))
+        places.append((order(module), MeasuredSite(site, outside[module], HookPoint(module, share=share))))
     places.sort(key=lambda item: item[0])
     return tuple(place for _, place in places)
 
@@ -223,7 +223,7 @@ def _core(module: nn.Module) -> nn.Module:
     return module
 
 
-def _choose(found: Survey, heard: Heard) -> tuple[Stack, ...]:
+def _choose(found: Candidates, heard: ForwardTrace) -> tuple[Stack, ...]:
     """The longest stacks, none within another; those whose blocks hand on the very tensor come first."""
     chains: list[Stack] = []
     alike: list[Stack] = []
@@ -234,9 +234,9 @@ def _choose(found: Survey, heard: Heard) -> tuple[Stack, ...]:
             if not isinstance(_core(stack.blocks[0]), _LEAVES):
                 alike.append(stack)
         elif known and all(before == after for before, after in known):
-            links = sum((b, True) in heard.handed_on for b in stack.blocks[1:])
+            links = sum((b, True) in heard.passed_on for b in stack.blocks[1:])
             mine = {(b, True) for b in stack.blocks}
-            if any(heard.shared.get(key) in mine and key not in heard.handed_on for key in mine):
+            if any(heard.shared.get(key) in mine and key not in heard.passed_on for key in mine):
                 continue  # side by side: heads, experts
             (chains if 2 * links >= len(stack.blocks) - 1 else alike).append(stack)
     chosen: list[Stack] = []

@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import Parameter
 
-from gradtui.probe.accumulator import ROWS, STREAM, STREAM_GRAD, STREAM_SUM, TRUNK, Tally
-from gradtui.probe.discovery import Place
+from gradtui.probe.accumulator import ROWS, STREAM, STREAM_GRAD, STREAM_SUM, TRUNK, StepAccumulator
+from gradtui.probe.discovery import MeasuredSite
 
 # All processes come to their first step together: backward has just brought them together.
 MEETING = timedelta(seconds=30)
@@ -37,7 +37,7 @@ def rank() -> int:
 class Ranks:
     """The processes that train one model. `combine` is the one collective; all must call it at the same steps."""
 
-    def __init__(self, places: Sequence[Place], device: torch.device) -> None:
+    def __init__(self, places: Sequence[MeasuredSite], device: torch.device) -> None:
         self.sites, self._world = len(places), dist.get_world_size()
         # gloo adds on the host, whatever the device of the model.
         self._device = torch.device("cpu") if dist.get_backend() == "gloo" else device
@@ -51,7 +51,7 @@ class Ranks:
         self._places: tuple[int, ...] = ()
         self._index = torch.empty(0, dtype=torch.int64)
 
-    def combine(self, tally: Tally) -> None:
+    def combine(self, tally: StepAccumulator) -> None:
         """Add up what all processes have measured; the tally then holds the sums, on every process."""
         cells = ROWS * self.sites
         if tuple(tally.places) != self._places:
@@ -68,7 +68,7 @@ class Ranks:
 
 
 def meet(
-    model: nn.Module, wrapped: nn.Module, places: Sequence[Place], device: torch.device, *, ready: bool
+    model: nn.Module, wrapped: nn.Module, places: Sequence[MeasuredSite], device: torch.device, *, ready: bool
 ) -> tuple[Ranks | None, str]:
     """The other processes, if they train this model too and each has a probe on it; and what is to be said of it.
 

@@ -20,12 +20,12 @@ from gradtui.probe.accumulator import (
     STREAM_SUM,
     TRUNK,
     WEIGHT,
-    Sums,
-    Tally,
+    StepAccumulator,
+    Totals,
 )
-from gradtui.probe.activations import Streams, Tap
-from gradtui.probe.discovery import Place
-from gradtui.probe.parameters import Weights
+from gradtui.probe.activations import ActivationHooks, HookPoint
+from gradtui.probe.discovery import MeasuredSite
+from gradtui.probe.parameters import ParameterMeter
 from gradtui.runs.schema import Site
 
 
@@ -42,7 +42,7 @@ class Meter:
 
     def __init__(
         self,
-        places: Sequence[Place],
+        places: Sequence[MeasuredSite],
         metrics: Sequence[str],
         owners: Sequence[frozenset[Parameter]] = (frozenset(),),
         trainable: frozenset[Parameter] = frozenset(),
@@ -53,18 +53,18 @@ class Meter:
         heard = [(index, place.tap) for index, place in enumerate(places) if place.tap is not None]
         if not rows & _HEARD:
             heard = []
-        self.streams = Streams(
+        self.streams = ActivationHooks(
             [tap for _, tap in heard], rows, sites=[index for index, _ in heard], count=len(places)
         )
         self._minded = False
         self._places, self._owners = tuple(places), tuple(owners)
         self.train(trainable)
         self._tally = self._empty()
-        self._adopted: Tally | None = None
+        self._adopted: StepAccumulator | None = None
         self._spans: dict[int, list[tuple[int, int]]] = {}  # by optimizer, where its gradients are in the tally
 
-    def _empty(self) -> Tally:
-        return Tally(elements=[0] * len(self.sites), width=[1] * len(self.sites))
+    def _empty(self) -> StepAccumulator:
+        return StepAccumulator(elements=[0] * len(self.sites), width=[1] * len(self.sites))
 
     def follow(self, earlier: Meter) -> None:
         """Go on where the meter of a model of the same sites has left off, in the middle of a step."""
@@ -75,7 +75,7 @@ class Meter:
     def train(self, trainable: frozenset[Parameter]) -> None:
         """Measure these parameters, and all that need a gradient now; called again where layers are unfrozen."""
         shares = [_share(self._places, self._owners, k, trainable) for k in range(len(self._owners))]
-        self._weights = [Weights(share, len(self.sites), self._rows) for share in shares]
+        self._weights = [ParameterMeter(share, len(self.sites), self._rows) for share in shares]
         self._hand_on()
 
     def _hand_on(self) -> None:
@@ -85,7 +85,7 @@ class Meter:
                 weights.mind(self.streams.precise, 0.0)
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[MeasuredSite, ...]:
         """Where it measures."""
         return self._places
 
@@ -132,14 +132,14 @@ class Meter:
         drift = self._weights[optimizer].before_step(weights)
         return {} if drift is None else {"drift": drift}
 
-    def mind(self, sums: Sums, scalars: Mapping[str, float]) -> None:
+    def mind(self, sums: Totals, scalars: Mapping[str, float]) -> None:
         """Take a hint from a step that has arrived: where to sum more precisely, whom not to trust."""
-        strained = sums.strained()
+        imprecise_sites = sums.imprecise_sites()
         drift = scalars.get("drift", 0.0)
-        if strained != self.streams.precise or drift > 0:
-            # Once strained, always precise: no site is to change back and forth.
+        if imprecise_sites != self.streams.precise or drift > 0:
+            # Once imprecise_sites, always precise: no site is to change back and forth.
             known = self.streams.precise if self._minded else set()
-            self.streams.precise = known | strained
+            self.streams.precise = known | imprecise_sites
             for weights in self._weights:
                 weights.mind(self.streams.precise, drift)
         self._minded = True
@@ -153,19 +153,19 @@ class Meter:
         """Every measured parameter."""
         return [p for weights in self._weights for p in weights.parameters]
 
-    def adopt(self, earlier: Streams) -> None:
+    def adopt(self, earlier: ActivationHooks) -> None:
         """Begin with what was heard before the sites were known."""
         shapes = earlier.heard().shapes
         self.streams.shapes[:] = [shapes.get(tap.key) for tap in self.streams.taps]
         self._adopted = _moved(earlier.take(), earlier.taps, self._places)
 
-    def take_weights(self) -> Tally:
+    def take_weights(self) -> StepAccumulator:
         """What this step has collected about parameters."""
         tally, self._tally = self._tally, self._empty()
         self._spans.clear()
         return tally
 
-    def take(self) -> Tally:
+    def take(self) -> StepAccumulator:
         """All that this step has collected."""
         tally, heard = self.take_weights(), self.streams.take()
         if self._adopted is not None:
@@ -175,12 +175,12 @@ class Meter:
         tally.elements, tally.width = heard.elements, heard.width
         return tally
 
-    def heard(self, tally: Tally) -> int:
+    def heard(self, tally: StepAccumulator) -> int:
         """How many values a step has collected beside those of the weights, which not every step collects."""
         count = len(self.sites)
         return sum(not WEIGHT * count <= place < (DELTA + 1) * count for place in tally.places)
 
-    def blind(self, tally: Tally, *, compiled: bool) -> list[str]:
+    def blind(self, tally: StepAccumulator, *, compiled: bool) -> list[str]:
         """Sentences that name what this step should have heard and did not, and why."""
         there = set(tally.places)
         count = len(self.sites)
@@ -229,11 +229,11 @@ def rows_of(metrics: Sequence[str]) -> frozenset[int]:
     return frozenset(row for metric in metrics for row in NEEDS[metric])
 
 
-def _moved(tally: Tally, taps: Sequence[Tap], places: Sequence[Place]) -> Tally:
+def _moved(tally: StepAccumulator, taps: Sequence[HookPoint], places: Sequence[MeasuredSite]) -> StepAccumulator:
     """What was heard at `taps`, as belonging to `places`; the rest is dropped."""
     site_of = {place.tap.key: index for index, place in enumerate(places) if place.tap is not None}
     sites = [site_of.get(tap.key) for tap in taps]
-    moved = Tally(elements=[0] * len(places), width=[1] * len(places))
+    moved = StepAccumulator(elements=[0] * len(places), width=[1] * len(places))
     for value, code in zip(tally.values, tally.places, strict=True):
         row, tap = divmod(code, len(taps))
         site = sites[tap]
@@ -247,7 +247,10 @@ def _moved(tally: Tally, taps: Sequence[Tap], places: Sequence[Place]) -> Tally:
 
 
 def _share(
-    places: Sequence[Place], owners: Sequence[frozenset[Parameter]], position: int, ever: frozenset[Parameter]
+    places: Sequence[MeasuredSite],
+    owners: Sequence[frozenset[Parameter]],
+    position: int,
+    ever: frozenset[Parameter],
 ) -> list[tuple[int, list[Parameter]]]:
     """The trainable parameters of each site that the optimizer at `position` moves."""
     owned = owners[position]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from gradtui.probe.accumulator import DELTA, GRAD, WEIGHT, Tally
+from gradtui.probe.accumulator import DELTA, GRAD, WEIGHT, StepAccumulator
 
 _VERSION = attrgetter("_version")
 _norm = torch.linalg.vector_norm
@@ -108,7 +108,7 @@ class _Site:
         return norms, deltas
 
 
-class Weights:
+class ParameterMeter:
     """The parameters that one optimizer moves, by site.
 
     Call, at every measured step: `read_gradients` after backward (and `read_clipped` if they have been clipped
@@ -141,7 +141,7 @@ class Weights:
             site.precise = site.index in precise
         self.restless = self.restless or drift > 0
 
-    def read_gradients(self, tally: Tally, row: int = GRAD) -> None:
+    def read_gradients(self, tally: StepAccumulator, row: int = GRAD) -> None:
         """Take the gradients as they are now into `row`."""
         if row not in self._rows:
             return
@@ -173,7 +173,7 @@ class Weights:
                 site.remember([weights[p] for p in site.parameters] if weights else ())
         return None
 
-    def after_step(self, tally: Tally) -> None:
+    def after_step(self, tally: StepAccumulator) -> None:
         """Take the weights from before the step, and how far it moved them."""
         if WEIGHT not in self._rows:
             return

@@ -27,9 +27,17 @@ from torch.utils.hooks import RemovableHandle
 from gradtui import __version__
 from gradtui.metrics import CLIPPED, FIRST_SAMPLED_BY_PROBE, SAMPLED_METRICS, is_sampled_step
 from gradtui.probe import torch_patches as interpose
-from gradtui.probe.accumulator import Sums, Tally
-from gradtui.probe.activations import Streams, by_signal
-from gradtui.probe.discovery import Layers, is_compiled, renewed, settle, skipped, survey, unwrapped
+from gradtui.probe.accumulator import StepAccumulator, Totals
+from gradtui.probe.activations import ActivationHooks, by_signal
+from gradtui.probe.discovery import (
+    Layers,
+    find_candidates,
+    is_compiled,
+    rebind_sites,
+    resolve_sites,
+    skipped,
+    unwrapped,
+)
 from gradtui.probe.distributed import Ranks, meet, rank
 from gradtui.probe.meter import Meter, rows_of
 from gradtui.probe.options import (
@@ -61,7 +69,7 @@ class _Held:
     """A measured step whose loss may still be logged."""
 
     scalars: dict[str, Tensor | float]
-    tally: Tally
+    tally: StepAccumulator
     tag: Tag
 
 
@@ -147,7 +155,7 @@ class Probe:
         # Now, not at the first step: a script may by then have frozen what is not that optimizer's turn.
         self._trainable = frozenset(p for p in self._model.parameters() if p.requires_grad)
         self._frozen = [p for p in self._model.parameters() if not p.requires_grad and p.dtype in MEASURABLE]
-        self._survey = survey(self._model, layers)
+        self._survey = find_candidates(self._model, layers)
         self.name = name or default_name(self._model)
         self.path = run_path(run, self.name)
         self._facts = dict(facts or {})
@@ -163,7 +171,7 @@ class Probe:
         self._losses: list[Tensor | float] = []
         self._log_first = log_first
         self._ended_at: float | None = None
-        self._streams = Streams(self._survey.taps, rows_of(self._metrics))
+        self._streams = ActivationHooks(self._survey.taps, rows_of(self._metrics))
         self._meter: Meter | None = None
         self._wire = Wire(self._parameter.device)
         self._recorder: Recorder | None = None
@@ -299,7 +307,7 @@ class Probe:
         self._round.stepped.add(position)
         if len(self._round.stepped) == len(self._optimizers):
             if self._measuring and self._ranks is not None:
-                self._ranks.combine(Tally(elements=[0] * self._ranks.sites))
+                self._ranks.combine(StepAccumulator(elements=[0] * self._ranks.sites))
             self._round = _Round()
             self._step += 1
 
@@ -355,7 +363,7 @@ class Probe:
 
     def _renew(self, old: Meter) -> None:
         """Parts of the model have been replaced: measure the new ones at the sites of the old."""
-        places, unknown = renewed(self._model, old.places, self._survey.names)
+        places, unknown = rebind_sites(self._model, old.places, self._survey.names)
         self._survey = replace(self._survey, names={m: name for name, m in self._model.named_modules()})
         self._trainable |= {p for p in self._known if p.requires_grad}
         self._frozen = [p for p in self._known if not p.requires_grad and p.dtype in MEASURABLE]
@@ -374,7 +382,7 @@ class Probe:
         owners = [frozenset(p for g in o.param_groups for p in g["params"]) for o in self._optimizers]
         return owners or [frozenset()]
 
-    def _mind(self, sums: Sums, scalars: Mapping[str, float]) -> None:
+    def _mind(self, sums: Totals, scalars: Mapping[str, float]) -> None:
         if self._meter is not None:
             self._meter.mind(sums, scalars)
 
@@ -551,7 +559,7 @@ class Probe:
         if nothing and self._waited < PATIENCE_STEPS and not is_compiled(self._outer):
             self._waited += 1
             return False
-        places = settle(self._survey, heard.heard())
+        places = resolve_sites(self._survey, heard.heard())
         meter = Meter(places, self._metrics, self._owners(), self._trainable)
         heard.detach()
         meter.adopt(heard)
@@ -597,7 +605,7 @@ class Probe:
             },
         }
 
-    def _look(self, tally: Tally) -> None:
+    def _look(self, tally: StepAccumulator) -> None:
         """Whenever a step has collected more or less than the one before: is there something out of sight?"""
         count = self._meter.heard(tally) if self._meter is not None else 0
         if count == self._usual or self._looks >= LOOKS or self._meter is None:

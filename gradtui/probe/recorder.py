@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gradtui.analysis.alarms import AlarmTracker
-from gradtui.probe.accumulator import Sums
-from gradtui.probe.wire import Unopened
+from gradtui.probe.accumulator import Totals
+from gradtui.probe.wire import PendingStep
 from gradtui.runs import RunError
 from gradtui.runs.schema import Event, Frame, Site
 from gradtui.runs.writer import COMMIT_SECONDS, RunWriter
@@ -50,14 +50,14 @@ class Recorder:
         metrics: Sequence[str],
         facts: Mapping[str, Any],
         keep: int | None,
-        mind: Callable[[], Callable[[Sums, Mapping[str, float]], None] | None],
+        mind: Callable[[], Callable[[Totals, Mapping[str, float]], None] | None],
     ) -> None:
         self.path = path
         # Weak: the thread must not keep the probe, and with it the model, alive.
         self._metrics, self._mind = tuple(metrics), mind
         self._alarms = AlarmTracker(sites, metrics)
         self._writer = RunWriter(path, sites, facts, metrics=metrics, keep=keep, patience=PATIENCE)
-        self._queue: deque[Unopened | Event | dict[str, Any]] = deque()
+        self._queue: deque[PendingStep | Event | dict[str, Any]] = deque()
         self._wake = threading.Event()
         self._closing = False
         self._warned = False
@@ -67,7 +67,7 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="gradtui recorder", daemon=True)
         self._thread.start()
 
-    def put(self, parcel: Unopened) -> None:
+    def put(self, parcel: PendingStep) -> None:
         """Record a step, whose tag is a `Tag`."""
         if len(self._queue) < WAITING:
             self._queue.append(parcel)
@@ -115,7 +115,7 @@ class Recorder:
         except Exception as error:
             self._warn(f"a step could not be recorded: {type(error).__name__}: {error}")
 
-    def _take(self, item: Unopened | Event | dict[str, Any]) -> None:
+    def _take(self, item: PendingStep | Event | dict[str, Any]) -> None:
         if isinstance(item, Event):
             self._writer.event(item)
             return

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradtui.probe.accumulator import Sums, Tally, matrix, sums, sums_of_all
+from gradtui.probe.accumulator import StepAccumulator, Totals, matrix, sums, sums_of_all
 from gradtui.probe.transfer import Transfer
 from gradtui.runs.schema import Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class MeasuredStep:
     """A step's numbers on the host: `sums` per row and site, `scalars` by name, `vectors`, the sender's `tag`."""
 
     tag: Any
     scalars: dict[str, float]
-    sums: Sums
+    sums: Totals
     width: list[int]
     vectors: list[Floats]
 
@@ -34,7 +34,7 @@ class Arrival:
 @dataclass(frozen=True, slots=True)
 class _Sent:
     tag: Any
-    tally: Tally
+    tally: StepAccumulator
     names: list[str]
     known: dict[str, float]
     count: int
@@ -50,11 +50,11 @@ class Wire:
 
     def send(
         self,
-        tally: Tally,
+        tally: StepAccumulator,
         scalars: Mapping[str, Tensor | float],
         tag: Any,
         vectors: Sequence[Tensor] = (),
-    ) -> list[Unopened]:
+    ) -> list[PendingStep]:
         """Send a step off; returns what has arrived: on a CPU this step, on a GPU the one before.
 
         A tensor among `scalars` travels with the others, without being waited for; of several numbers its mean.
@@ -71,11 +71,11 @@ class Wire:
             vector = torch.cat([vector, *(v.detach().flatten().to(vector) for v in vectors)])
         tally.values, tally.combined = [], None  # the host needs only where they belong
         sent = _Sent(tag, tally, list(tensors), known, count, [v.numel() for v in vectors])
-        return [Unopened(*arrived) for arrived in self._transfer.push(vector, sent)]
+        return [PendingStep(*arrived) for arrived in self._transfer.push(vector, sent)]
 
-    def drain(self) -> list[Unopened]:
+    def drain(self) -> list[PendingStep]:
         """What is still under way after the last step."""
-        return [Unopened(*arrived) for arrived in self._transfer.drain()]
+        return [PendingStep(*arrived) for arrived in self._transfer.drain()]
 
     def _stack(self, values: list[Tensor]) -> Tensor:
         if not values:
@@ -87,13 +87,13 @@ class Wire:
 
 
 @dataclass(frozen=True, slots=True)
-class Unopened:
+class PendingStep:
     """A step's numbers as they arrived. Opening them costs host time, which may be somebody else's."""
 
     numbers: Floats
     sent: _Sent
 
-    def open(self) -> Arrival:
+    def open(self) -> MeasuredStep:
         """Tell the numbers apart and add them up."""
         sent, count = self.sent, self.sent.count
         ends = count + len(sent.names) + np.cumsum([0, *sent.lengths])
@@ -105,7 +105,7 @@ class Unopened:
             total = sums(numbers, tally.places, tally.elements)
         else:
             total = sums_of_all(numbers, len(tally.elements))
-        return Arrival(sent.tag, scalars, total.unscaled(scalars), sent.tally.width, vectors)
+        return MeasuredStep(sent.tag, scalars, total.unscaled(scalars), sent.tally.width, vectors)
 
 
 def _scalar(tensor: Tensor) -> Tensor:

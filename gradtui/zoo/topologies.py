@@ -54,7 +54,7 @@ class Sub(nn.Module):
     Head: ClassVar[type[nn.Module] | None] = None  # of (width, vocabulary)
 
     # Who wants to know what comes back along the trunk; see `along`.
-    ears: Callable[[Tensor], None] | None = None
+    trunk_listener: Callable[[Tensor], None] | None = None
 
     def __init__(self, branch: nn.Module, norm: NormMaker, place: Place) -> None:
         super().__init__()
@@ -75,16 +75,16 @@ class Sub(nn.Module):
         """Change the weights as they were drawn, where the topology has an initialisation of its own."""
 
     def along(self, x: Tensor) -> Tensor:
-        """x as it goes along the trunk: x itself, or a view of it while `ears` listens.
+        """x as it goes along the trunk: x itself, or a view of it while `trunk_listener` listens.
 
         The gradient of that view is exactly the part of ∂L/∂x that came along the trunk; the rest came out of the
         branch. Take it after the branch was computed: gradients are then added up in the same order with and
         without, so that nothing else changes, to the last bit.
         """
-        if self.ears is None:
+        if self.trunk_listener is None:
             return x
         trunk = x.view_as(x)
-        self.ears(trunk)
+        self.trunk_listener(trunk)
         return trunk
 
 

@@ -1,4 +1,4 @@
-"""What is measured in a model that nobody has described."""
+"""What is measured in a model that nobody has measured_sites."""
 
 from __future__ import annotations
 

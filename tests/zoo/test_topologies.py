@@ -46,7 +46,7 @@ def shares(model: Transformer, tokens_BS: Tensor) -> dict[str, float]:
     outputs: dict[str, Tensor] = {}
 
     def listen(name: str, module: Sub) -> None:
-        def ears(trunk: Tensor) -> None:
+        def trunk_listener(trunk: Tensor) -> None:
             trunk.retain_grad()
             trunks[name] = trunk
 
@@ -54,7 +54,7 @@ def shares(model: Transformer, tokens_BS: Tensor) -> dict[str, float]:
             outputs[name] = stream(output)
             outputs[name].retain_grad()
 
-        module.ears = ears
+        module.trunk_listener = trunk_listener
         module.register_forward_hook(after)
 
     for name, module in subs(model):
@@ -72,7 +72,7 @@ def test_listening_to_the_trunk_changes_nothing_to_the_last_bit(topology):
     plain, heard = Transformer(config, 0), Transformer(config, 0)
     calls: list[Tensor] = []
     for _, module in subs(heard):
-        module.ears = calls.append
+        module.trunk_listener = calls.append
     a, b = plain.loss(tokens()), heard.loss(tokens())
     assert torch.equal(a, b)
     assert len(calls) == 8
@@ -93,13 +93,13 @@ def test_what_came_along_the_trunk_is_the_gradient_without_the_branch(topology):
     leaf = stream(state).detach().clone().requires_grad_()
     state = leaf if isinstance(state, Tensor) else state._replace(p=leaf)
     heard: list[Tensor] = []
-    sub.ears = heard.append
+    sub.trunk_listener = heard.append
     out = stream(sub(state))
     g = torch.randn(out.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     heard[0].retain_grad()
     (whole,) = torch.autograd.grad(out, leaf, g, retain_graph=True)
     (along,) = torch.autograd.grad(out, heard[0], g)
-    sub.ears = None
+    sub.trunk_listener = None
     sub.branch.register_forward_hook(lambda _m, _a, y: y.detach())
     if topology in ("hyper_connections", "mhc"):
         A_m, A_r, B = (part.detach() for part in sub.connections(leaf))
