@@ -156,5 +156,5 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Each screen at each size is drawn in English by default; in Chinese where there is time for all of it."""
     for item in items:
-        if item.path.parent.name == "ui" and "[zh-" in item.name:
+        if "ui" in item.path.parts and "[zh-" in item.name:
             item.add_marker(pytest.mark.slow)

@@ -59,7 +59,7 @@ async def test_the_picture_in_the_readme_is_current(tmp_path: Path) -> None:
             replay(lab, name)
         await until(pilot, lambda: "vanished" in lab.text() and "✓" in lab.text())
         lab.screen.mode = "color"
-        lab.screen.react()
+        lab.screen.repaint_now()
         await pilot.pause(0.3)
         picture = lab.app.export_screenshot(title="gradtui")
     lab.close()

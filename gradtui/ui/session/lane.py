@@ -188,8 +188,7 @@ class Lane:
 
 def look(number: int) -> tuple[str, str]:
     """Colour and mark of lane `number`, from 0; the first 88 pairs differ."""
-    turn = number // len(MARKS)
-    return COLORS[(number + 3 * turn) % len(COLORS)], MARKS[number % len(MARKS)]
+    return COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
 
 
 def _preset_of(series: RunSeries) -> Preset | None:

@@ -11,13 +11,14 @@ from conftest import make_frame, make_sites
 from ui.conftest import SIZES, screen_text, until
 from ui.foreign import ALL, encoder_decoder, record
 
+from gradtui.analysis.depth import gains
 from gradtui.i18n import LANGUAGES, Words, catalogue
-from gradtui.metrics import SITE_METRICS, TRUNK_SHARE
+from gradtui.metrics import GAIN, METRICS, SELECTABLE, SITE_METRICS, TRUNK_SHARE
 from gradtui.presets import GROUPS
 from gradtui.runs.schema import ABSENT, Frame
 from gradtui.runs.writer import RunWriter
 from gradtui.ui.app import GradtuiApp, Opened
-from gradtui.ui.session.lane import Lane, gains
+from gradtui.ui.session.lane import Lane
 from gradtui.ui.session.session import Session
 from gradtui.ui.text.explain import explain, measured_at
 
@@ -85,14 +86,14 @@ def app_of(*paths: Path, language: str = "en") -> GradtuiApp:
 def test_every_measure_and_every_group_has_its_words() -> None:
     for language in LANGUAGES:
         words = catalogue(language)
-        for measure in MEASURES.values():
-            assert f"metric.{measure.name}" in words
-            assert measure.beside in MEASURES
-            if measure.told:
-                assert f"means.{measure.name}" in words
-            if measure.kind == "spread":
-                assert {f"heat.{measure.name}", f"means.{measure.name}_bare"} <= words.keys()
-                assert {f"series.{source}" for source in measure.sources} <= words.keys()
+        for metric in METRICS.values():
+            assert f"metric.{metric.name}" in words
+            assert metric.companion in SELECTABLE
+            if metric.is_reading:
+                assert f"means.{metric.name}" in words
+            if metric.kind == "spread":
+                assert {f"heat.{metric.name}", f"means.{metric.name}_bare"} <= words.keys()
+                assert {f"series.{source}" for source in metric.sources} <= words.keys()
         assert {f"group.{group}" for group in GROUPS} <= words.keys()
 
 
@@ -154,7 +155,7 @@ async def test_a_topology_without_a_trunk_says_so_also_beside_one_that_has_it(tm
     app = app_of(write(tmp_path / "a.gradtui"), write(tmp_path / "pre.gradtui", trunk=lambda _at, _index: 1.0))
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "by layer" in screen_text(app))
-        for _ in range(len(MEASURES)):
+        for _ in range(len(SELECTABLE)):
             await pilot.press("m")
             await pilot.pause(0.05)
             if "This topology has no trunk" in screen_text(app):
@@ -165,11 +166,11 @@ async def test_a_topology_without_a_trunk_says_so_also_beside_one_that_has_it(tm
 
 def test_readings_are_no_part_of_the_cycle_where_a_run_has_none(tmp_path: Path) -> None:
     lane = lane_of(write(tmp_path / "a.gradtui"))
-    assert not any(lane.has(name) for name, measure in MEASURES.items() if measure.told)
+    assert not any(lane.has(name) for name, metric in METRICS.items() if metric.is_reading)
     assert lane.has(TRUNK_SHARE)
     assert lane.has(GAIN)
     with_experts = lane_of(write(tmp_path / "b.gradtui", spread=(3, 1)))
-    assert [name for name, measure in MEASURES.items() if measure.told and with_experts.has(name)] == [
+    assert [name for name, metric in METRICS.items() if metric.is_reading and with_experts.has(name)] == [
         "routed", "out_rms", "out_grad", "load",
     ]  # fmt: skip
     foreign = lane_of(record(tmp_path / "c.gradtui", encoder_decoder(), ("grad_norm",)))
@@ -245,8 +246,9 @@ async def test_a_table_of_sites_keeps_to_the_metrics_that_a_site_has(tmp_path: P
 
 def test_a_long_run_is_asked_for_its_readings_at_some_steps_only(tmp_path: Path) -> None:
     lane = lane_of(write(tmp_path / "a.gradtui", steps=1200, spread=(3, 1)))
-    told = lane.ask(lambda run: run.reading_history("routed_rms", 40))
-    steps = [one.step for one in told]
+    readings = lane.ask(lambda run: run.reading_history("routed_rms", 40))
+    assert readings is not None
+    steps = [reading.step for reading in readings]
     assert steps == sorted(set(steps))
     assert steps[0] == 0
     assert steps[-1] == 1190

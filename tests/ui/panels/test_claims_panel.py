@@ -15,7 +15,7 @@ from gradtui.engine import protocol
 from gradtui.i18n import LANGUAGES, Words
 from gradtui.presets import load_library
 from gradtui.ui.app import GradtuiApp, Opened
-from gradtui.ui.session import claim_marks as claims
+from gradtui.ui.panels.claims_panel import claim_lines
 from gradtui.ui.session.session import Session
 from gradtui.verify.claims import load_claims
 from gradtui.verify.live import Marked
@@ -80,7 +80,7 @@ async def test_a_run_with_other_settings_says_nothing_of_the_claims(make_run: Ru
     for name, shown in ((preset, True), (msgspec.structs.replace(preset, corpus="markov"), False)):
         path = make_run(f"run-{shown}", ratios=[1.0] * 5, facts={"preset": msgspec.to_builtins(name)})
         session = Session.of_files([path])
-        app = GradtuiApp(lambda _app, lab=lab: Opened(session), language="en", data=path.parent)
+        app = GradtuiApp(lambda _app, session=session: Opened(session), language="en", data=path.parent)
         async with app.run_test(size=(140, 44)) as pilot:
             await until(pilot, lambda app=app: "by layer" in screen_text(app))
             await pilot.pause(0.3)
@@ -95,7 +95,7 @@ def test_a_claim_is_one_line_that_fits(width: int, language: str) -> None:
         Marked(claim, mark, value, mark != "not yet")  # type: ignore[arg-type]
         for claim, (mark, value) in zip(load_claims().claims.values(), states, strict=False)
     ]
-    text = claims.lines(marked, Words(language), width)
+    text = claim_lines(marked, Words(language), width)
     rows = text.plain.split("\n")
     assert len(rows) == len(marked) == 3
     assert all(cell_len(row) <= width for row in rows)

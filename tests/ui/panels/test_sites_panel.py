@@ -1,4 +1,4 @@
-"""The table of sites, and the charts of models that are nobody's preset."""
+"""The table of sites."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from hypothesis import strategies as st
 from ui.conftest import SIZES, screen_text, until
 from ui.foreign import ALL, EN, ZH, encoder_decoder, modules, record, stack
 
-from gradtui.analysis.verdict import Verdict
-from gradtui.metrics import CLIPPED, SITE_METRICS, STREAM_METRICS
+from gradtui.metrics import CLIPPED, SITE_METRICS
 from gradtui.runs.schema import Event, Site
 from gradtui.ui.app import GradtuiApp, Opened
-from gradtui.ui.charts import painting
 from gradtui.ui.panels.sites_panel import SitesPanel, squeeze
-from gradtui.ui.session.lane import Lane, forward_only, points_of
+from gradtui.ui.session.lane import Lane
 from gradtui.ui.session.session import Session
-from gradtui.ui.session.site_table import EXACT_STEPS, LAYER, NAME, ORDER, Filter, SiteTable
-from gradtui.ui.text.verdict import verdict_in_words
+from gradtui.ui.session.site_table import COLUMNS, EXACT_STEPS, LAYER, NAME, Filter, SiteTable
 
 GRAD, ACT, STREAM = (SITE_METRICS.index(name) for name in ("grad_norm", "act_rms", "stream_grad"))
 
@@ -149,7 +146,7 @@ def test_no_filter_at_all_breaks_the_table(pattern: str, name: str) -> None:
 
 
 def test_the_table_has_a_column_for_every_metric() -> None:
-    assert set(ORDER) == {*SITE_METRICS, CLIPPED}
+    assert set(COLUMNS) == {*SITE_METRICS, CLIPPED}
 
 
 @given(st.text(alphabet="abc.中", max_size=40), st.integers(3, 30))
@@ -236,143 +233,3 @@ async def test_a_filter_that_is_no_expression_is_said(tmp_path: Path) -> None:
         await pilot.press("w", "slash", *"features[")
         await until(pilot, lambda: "taken as plain text" in screen_text(app))
         assert "No site matches." in screen_text(app)
-
-
-# --- charts of any model
-
-
-def test_models_without_a_stream_or_without_layers_have_an_axis_of_depth() -> None:
-    assert points_of(modules(3), "act_rms").groups == ((0,), (1,), (2,))
-    loose = [Site("lstm", None, "module"), Site("head", None, "module")]
-    assert points_of(loose, "grad_norm").groups == ((0,), (1,))
-
-
-def test_stacks_follow_one_another_with_a_boundary_and_short_names(tmp_path: Path) -> None:
-    lane = lane_of(record(tmp_path / "a.gradtui", encoder_decoder()))
-    assert lane.bands("stream_grad") == ((0, "model.encoder.layers"), (5, "model.decoder.layers"))
-    assert lane.bands("grad_norm") == ((0, "model.encoder.layers"), (4, "model.decoder.layers"))
-    assert painting.short_names(lane.bands("grad_norm")) == ((0, "encoder"), (4, "decoder"))
-    assert painting.short_names(((0, "a"), (2, "a.a"))) == ((0, "a"), (2, "a.a"))
-
-
-def drawn(painter: painting.Painter, width: int = 60, height: int = 16) -> list[str]:
-    return ["".join(span.text for span in line) for line in painter(width, height)]
-
-
-def test_no_line_leads_from_one_stack_into_the_next(tmp_path: Path) -> None:
-    lane = lane_of(record(tmp_path / "a.gradtui", encoder_decoder()))
-    lines = drawn(painting.depth_painter([lane], "grad_norm", None, True, EN, ""))
-    boundary = next(line.index("╎") for line in lines if "╎" in line)
-    assert all(line[boundary] in "╎ ─┬0123456789" for line in lines)
-    assert "encoder" in lines[-2]
-    assert "decoder" in lines[-2]
-
-
-def test_a_metric_of_several_sites_a_layer_needs_no_weight_norms(tmp_path: Path) -> None:
-    sites = [Site(f"{layer}.{part}", layer, "mixer") for layer in range(3) for part in "ab"]
-    lane = lane_of(record(tmp_path / "a.gradtui", sites, ("update_ratio",)))
-    curve = lane.curve("update_ratio", None)
-    assert curve is not None
-    assert curve.y == pytest.approx([1, 1, 1])
-    assert lane.ask(lambda run: run.field("update_ratio", 40)) is not None
-
-
-def test_the_gradient_after_clipping_is_drawn_beside_the_one_before(tmp_path: Path) -> None:
-    def change(_step: int, values: np.ndarray) -> None:
-        values[ALL.index(CLIPPED), 1:] = 0.25
-
-    lane = lane_of(record(tmp_path / "a.gradtui", stack("layers", 4), ALL, change=change))
-    text = "\n".join(drawn(painting.depth_painter([lane], "grad_norm", None, True, EN, "")))
-    assert "after clipping" in text
-    assert "▵" in text
-    assert "▵" not in "\n".join(drawn(painting.depth_painter([lane], "stream_grad", None, True, EN, "")))
-
-
-def test_a_run_without_a_loss_says_how_to_log_one(tmp_path: Path) -> None:
-    lane = lane_of(record(tmp_path / "a.gradtui", modules(3), ("grad_norm",), loss=None))
-    lines = drawn(painting.loss_painter([lane], None, log_steps=True, words=EN, empty=""))
-    assert "probe.log" in "\n".join(lines)
-    assert lane.spark == []
-
-
-async def test_m_passes_over_what_a_run_has_not_measured(tmp_path: Path) -> None:
-    app = app_of(record(tmp_path / "cnn.gradtui", modules(4), ("grad_norm", "update_ratio"), loss=None))
-    async with app.run_test(size=(140, 44), notifications=True) as pilot:
-        await until(pilot, lambda: "‖∂L/∂θ‖ by layer" in screen_text(app))
-        assert "update ‖Δθ‖/‖θ‖ by layer" in screen_text(app)  # in the place of the activations
-        assert "‖∂L/∂x‖" not in screen_text(app)
-        await pilot.press("m")
-        await until(pilot, lambda: "when: layer × step, update" in screen_text(app))
-        await pilot.press("m")
-        await until(pilot, lambda: "when: layer × step, gradient of the weights" in screen_text(app))
-
-
-async def test_history_moves_by_measured_steps(tmp_path: Path) -> None:
-    app = app_of(record(tmp_path / "a.gradtui", modules(3), ("grad_norm",), every=10))
-    async with app.run_test(size=(140, 44)) as pilot:
-        await until(pilot, lambda: "190" in screen_text(app))
-        await pilot.press("left_square_bracket")
-        await until(pilot, lambda: "step 180, history" in screen_text(app))
-        assert "every 10 steps measured" in screen_text(app)
-        await pilot.press("right_square_bracket")
-        await until(pilot, lambda: "history" not in screen_text(app).splitlines()[0])
-
-
-async def test_skipped_steps_are_counted_up_to_the_step_in_view(tmp_path: Path) -> None:
-    events = [Event(step, "skipped") for step in (3, 7, 18)]
-    app = app_of(record(tmp_path / "a.gradtui", stack("layers", 3), events=events))
-    async with app.run_test(size=(140, 44)) as pilot:
-        await until(pilot, lambda: "skipped: 3, the last one at 18" in screen_text(app))
-        await pilot.press("left_curly_bracket")
-        await until(pilot, lambda: "skipped: 2, the last one at 7" in screen_text(app))
-
-
-def test_a_nan_is_named_in_both_directions_and_both_languages() -> None:
-    sites = stack("layers", 4)
-    verdict = Verdict("nonfinite", 1, 1, since=9, site=2, direction="forward", backward=4)
-    english, chinese = verdict_in_words(verdict, sites, EN), verdict_in_words(verdict, sites, ZH)
-    assert "forward pass first in layers.1, in the backward pass first in layers.3" in english
-    assert "前向最先在layers.1，反向最先在layers.3" in chinese
-
-
-def test_the_ratio_is_said_of_the_site_that_it_belongs_to() -> None:
-    sites = encoder_decoder()
-    verdict = Verdict("fading", 0.05, 20)
-    decoder = next(site for site in sites if site.stream == 5)
-    assert "model.decoder.layers (input) gets only" in verdict_in_words(verdict, sites, EN, decoder)
-    one = stack("layers", 3)
-    assert "Layer 0 gets only" in verdict_in_words(verdict, one, EN, one[0])
-    assert "layers.2 gets only" in verdict_in_words(verdict, one, EN, one[3])
-    embedded = [Site("0", None, "module", 0), *one[1:]]
-    assert "Layer 0 gets only" in verdict_in_words(verdict, embedded, EN, embedded[0])
-    lonely = Verdict("silent", np.nan, np.nan)
-    assert "no depth to compare" in verdict_in_words(lonely, [Site("lstm", None, "module")], EN)
-
-
-@pytest.mark.parametrize("metric", SITE_METRICS)
-def test_a_thousand_layers_are_drawn_and_the_one_that_differs_is_seen(tmp_path: Path, metric: str) -> None:
-    sites = stack("layers", 1000)
-
-    def change(step: int, values: np.ndarray) -> None:
-        values[:, 500] = np.where(values[:, 500] < 0, -1, 1e-6)
-        if step == 2:
-            values[:, 301] = np.nan
-
-    lane = lane_of(record(tmp_path / "a.gradtui", sites, change=change, steps=4))
-    depth = drawn(painting.depth_painter([lane], metric, None, True, EN, ""))
-    assert any("1e-6" in line for line in depth)
-    settings = {"log": True, "log_steps": False, "words": EN, "empty": ""}
-    heat = drawn(painting.heat_painter(lane, metric, None, mode="shade", **settings))  # type: ignore[arg-type]
-    assert any("✕" in line for line in heat)
-    assert any("·" in line[8:20] for line in heat)
-
-
-@given(st.lists(st.integers(0, 100), max_size=30))
-def test_rows_of_windows_that_overlap_go_only_forward(steps: list[int]) -> None:
-    kept = np.array(steps)[forward_only(np.array(steps, dtype=int))]
-    assert np.all(np.diff(kept) > 0)
-    assert max(steps, default=0) == max(kept, default=0)
-
-
-def test_metrics_of_the_stream_are_known() -> None:
-    assert set(SITE_METRICS) >= STREAM_METRICS

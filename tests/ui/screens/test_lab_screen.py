@@ -14,14 +14,20 @@ from textual.widgets import Input
 from ui.conftest import SIZES, Bench, make_library, screen_text, until
 
 from gradtui.engine import protocol
+from gradtui.i18n import LANGUAGES, Words
 from gradtui.metrics import SITE_METRICS
 from gradtui.presets import Library
 from gradtui.runs import RunError
 from gradtui.runs.schema import Event
 from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.app import GradtuiApp, Opened
+from gradtui.ui.panels.chart_grid import ChartGrid
 from gradtui.ui.panels.preset_list import PresetList
+from gradtui.ui.session.comparison import square
+from gradtui.ui.session.controls import CONTROLS
 from gradtui.ui.session.session import Session
+from gradtui.ui.session.snapshot import LabSnapshot
+from gradtui.ui.session.view_actions import VIEW_ACTIONS
 
 
 async def test_the_first_preset_starts_at_once_with_the_second_pinned_beside_it(bench: Bench) -> None:
@@ -107,7 +113,7 @@ async def test_a_preset_that_differs_in_more_is_no_corner_of_the_square(tmp_path
     wide = library.presets["pre-rms"]
     model = msgspec.structs.replace(wide.model, width=128)
     library.presets["pre-rms"] = msgspec.structs.replace(wide, model=model)
-    assert Bench(tmp_path, library=library).lab.square() == []
+    assert square(Bench(tmp_path, library=library).session.lanes.values()) == []
 
 
 async def test_m_cycles_the_metrics_and_y_the_scale(bench: Bench) -> None:
@@ -301,13 +307,14 @@ async def test_help_and_palette_list_every_action(bench: Bench) -> None:
         await pilot.press("question_mark")
         await until(pilot, lambda: "How to read it" in bench.text())
         text = bench.text()
-        for action in applicable(engine=True).values():
-            assert action.describe("en") in text
+        words = bench.app.words
+        for name, action in applicable(engine=True).items():
+            assert words(f"action.{name}") in text
             assert action.key in text
         await pilot.press("escape")
         titles = [command.title for command in bench.app.get_system_commands(bench.screen)]
-        for name, action in applicable(engine=True).items():
-            assert name in ("preset", "palette") or action.describe("en") in titles
+        for name in applicable(engine=True):
+            assert name in ("preset", "palette") or words(f"action.{name}") in titles
         assert "Pre-LN" in titles
 
 
@@ -319,12 +326,14 @@ def test_every_action_is_bound_described_and_has_a_handler() -> None:
     screen_keys = {binding.key for binding in LabScreen.BINDINGS}
     app_keys = {binding.key for binding in GradtuiApp.BINDINGS} | {"ctrl+p"}
     for name, action in ACTIONS.items():
-        assert action.en.strip()
-        assert action.zh.strip()
+        for language in LANGUAGES:
+            assert Words(language)(f"action.{name}").strip()
         assert set(action.keys) <= screen_keys | app_keys, name
-        owner = GradtuiApp if name == "quit" else LabScreen
-        handler = action.call(name).partition("(")[0]
-        assert name == "palette" or callable(getattr(owner, f"action_{handler}"))
+        handler, _, argument = action.call(name).partition("(")
+        owner = GradtuiApp if handler.startswith("app.") else LabScreen
+        assert callable(getattr(owner, f"action_{handler.removeprefix('app.')}"))
+        if handler in ("control", "view"):
+            assert argument.strip("')") in (CONTROLS if handler == "control" else VIEW_ACTIONS)
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl+c", "ctrl+q"])
@@ -358,15 +367,20 @@ async def test_no_preset_at_all_says_so(tmp_path: Path) -> None:
         await until(pilot, lambda: "No preset could be read" in bench.text())
 
 
-async def test_nothing_is_repainted_while_nothing_changes(bench: Bench) -> None:
+async def test_nothing_is_repainted_while_nothing_changes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench.app.run_test(size=(140, 44), notifications=True) as pilot:
         await until(pilot, lambda: bench.engine.sent(protocol.Start))
         bench.collapse("post-ln")
         await until(pilot, lambda: "vanished" in bench.text())
         await pilot.pause(0.5)
-        painted = []
-        original = bench.screen._paint_charts
-        bench.screen._paint_charts = lambda: (painted.append(1), original())  # type: ignore[assignment,method-assign]
+        painted: list[LabSnapshot] = []
+        show = ChartGrid.show
+
+        def counted(grid: ChartGrid, snapshot: LabSnapshot) -> None:
+            painted.append(snapshot)
+            show(grid, snapshot)
+
+        monkeypatch.setattr(ChartGrid, "show", counted)
         await asyncio.sleep(0.6)
         assert painted == []
         bench.record("post-ln", make_frame(bench.sites, 20))
@@ -389,18 +403,21 @@ async def test_two_restarts_in_one_second_are_two_runs(bench: Bench) -> None:
         assert len(runs) == len(set(runs)) == 5
 
 
-async def test_a_run_file_that_turns_out_damaged_ends_its_lane_not_the_lab(make_run: RunMaker) -> None:
+async def test_a_run_file_that_turns_out_damaged_ends_its_lane_not_the_lab(
+    make_run: RunMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = [make_run("whole", ratios=[1, 1]), make_run("broken", ratios=[1] * 300, layers=8)]
     app = GradtuiApp(lambda _app: Opened(Session.of_files(files)), language="en", data=files[0].parent)
     async with app.run_test(size=(140, 44)) as pilot:
         await until(pilot, lambda: "broken s0" in screen_text(app))
-        reader = next(lane.reader for lane in app.session.lanes.values() if lane.title == "broken s0")
-        assert reader is not None
+        series = next(lane.series for lane in app.session.lanes.values() if lane.title == "broken s0")
+        assert series is not None
 
         def damaged(*_arguments: object) -> None:
             raise RunError("broken.gradtui cannot be read: database disk image is malformed")
 
-        reader._query = damaged  # type: ignore[method-assign,assignment]
+        for method in ("refresh", "frame", "window", "loss_window", "nearest_step"):
+            monkeypatch.setattr(series.reader, method, damaged)
         await pilot.press("tab", "x", "m", "left_square_bracket")
         await until(pilot, lambda: "disk image is malformed" in screen_text(app))
         assert "whole s0" in screen_text(app)
@@ -441,7 +458,7 @@ async def test_whatever_needs_an_engine_after_it_died_starts_another(bench: Benc
 async def test_the_first_steps_of_a_long_run_are_shown_one_by_one(make_run: RunMaker) -> None:
     ratios = [1.0] * 5 + [1e-3] * 4995
     session = Session.of_files([make_run("long", ratios=ratios)])
-    lane = lab.lanes[lab.focus]
+    lane = session.lanes[session.focus]
     field = lane.ask(lambda run: run.field("stream_grad", 48))
     assert field is not None
     assert field.steps[:6].tolist() == [0, 1, 2, 3, 4, 5]
@@ -449,7 +466,7 @@ async def test_the_first_steps_of_a_long_run_are_shown_one_by_one(make_run: RunM
     assert field.values[0, 5] == pytest.approx(1e-3, rel=1e-3)
     assert np.all(np.diff(field.steps) > 0)
     assert len(field.steps) < 1500
-    window = lane.losses(48)
+    window = lane.ask(lambda run: run.losses(48))
     assert window is not None
     assert window.steps[:3].tolist() == [0, 1, 2]
-    lab.close()
+    session.close()

@@ -25,7 +25,7 @@ def three(directory: Path) -> list[Path]:
     return [old, new, live]
 
 
-def app_of(lab: Session, directory: Path, language: str = "en") -> GradtuiApp:
+def app_of(session: Session, directory: Path, language: str = "en") -> GradtuiApp:
     return GradtuiApp(lambda _app: Opened(session), language=language, data=directory)
 
 
@@ -34,29 +34,31 @@ def test_live_runs_come_first_then_the_newest_and_damaged_files_are_listed(tmp_p
     (tmp_path / "damaged.gradtui").write_bytes(b"no database")
     (tmp_path / ".draft.gradtui").write_bytes(b"")
     (tmp_path / "notes.txt").write_text("")
-    catalogue = RunDirectory(tmp_path)
-    assert catalogue.scan()
-    names = [entry.name for entry in catalogue.entries]
+    run_directory = RunDirectory(tmp_path)
+    assert run_directory.scan()
+    names = [entry.name for entry in run_directory.entries]
     assert [name for name in names if name != "damaged"] == ["live", "new", "old"]
-    damaged = next(entry for entry in catalogue.entries if entry.name == "damaged")
+    damaged = next(entry for entry in run_directory.entries if entry.name == "damaged")
     assert "not a gradtui run file" in damaged.error
-    assert not catalogue.scan()
+    assert not run_directory.scan()
 
 
-def test_a_catalogue_reads_again_only_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradtui.ui import catalogue as module
+def test_a_run_directory_reads_again_only_what_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gradtui.ui.session import run_directory as module
 
     three(tmp_path)
-    catalogue = RunDirectory(tmp_path)
-    catalogue.scan()
+    run_directory = RunDirectory(tmp_path)
+    run_directory.scan()
     read: list[str] = []
     original = module.look
     monkeypatch.setattr(module, "look", lambda path: (read.append(path.name), original(path))[1])
-    catalogue.scan()
+    run_directory.scan()
     assert read == ["live.gradtui"]  # whether its process lives is written nowhere
     (tmp_path / "old.gradtui").unlink()
-    assert catalogue.scan()
-    assert [entry.name for entry in catalogue.entries] == ["live", "new"]
+    assert run_directory.scan()
+    assert [entry.name for entry in run_directory.entries] == ["live", "new"]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -78,17 +80,17 @@ async def test_o_lists_the_runs_and_enter_shows_one(tmp_path: Path, size: tuple[
 async def test_space_lays_a_run_over_and_takes_it_away_again(tmp_path: Path) -> None:
     old, _, _ = three(tmp_path)
     session = Session.of_files([old])
-    app = app_of(lab, tmp_path)
+    app = app_of(session, tmp_path)
     async with app.run_test(size=(140, 44)) as pilot:
         await until(pilot, lambda: "old" in screen_text(app))
         await pilot.press("o")
         await until(pilot, lambda: "3 of 3" in screen_text(app))
         await pilot.press("space", "down", "p")
-        await until(pilot, lambda: len(lab.shown) == 3)
-        assert [lane.title for lane in lab.shown] == ["old", "live", "new"]
-        assert len({lane.color for lane in lab.shown}) == 3
+        await until(pilot, lambda: len(session.shown) == 3)
+        assert [lane.title for lane in session.shown] == ["old", "live", "new"]
+        assert len({lane.color for lane in session.shown}) == 3
         await pilot.press("up", "space")
-        await until(pilot, lambda: [lane.title for lane in lab.shown] == ["old", "new"])
+        await until(pilot, lambda: [lane.title for lane in session.shown] == ["old", "new"])
         await pilot.press("escape")
         await until(pilot, lambda: "▲" not in screen_text(app) and "■" in screen_text(app))
 

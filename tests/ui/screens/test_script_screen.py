@@ -15,11 +15,12 @@ from gradtui.runs.writer import RunWriter
 from gradtui.ui import launch
 from gradtui.ui.actions import applicable
 from gradtui.ui.app import GradtuiApp, Opened
-from gradtui.ui.layout import OUTPUT, PANES, arrange
+from gradtui.ui.layout import arrange
 from gradtui.ui.panels.output_panel import OutputPane
 from gradtui.ui.screens.lab import LabScreen
 from gradtui.ui.session.script import shell_code
 from gradtui.ui.session.session import Session
+from gradtui.ui.session.view_state import OUTPUT, PANES, ViewState
 
 METRICS = ("grad_norm", "stream_grad", "act_rms")
 
@@ -285,10 +286,10 @@ def test_a_script_that_cannot_be_started_is_one_sentence(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("output", ["docked", "big"])
 def test_tab_reaches_the_output_wherever_it_is(size: tuple[int, int], output: str) -> None:
     for active in (*PANES, OUTPUT):
-        layout = arrange(*size, active=active, zoomed=False, quiz=False, output=output)  # type: ignore[arg-type]
+        layout = arrange(*size, ViewState(active=active), output)  # type: ignore[arg-type]
         assert layout.verdict
         assert layout.output != 0 if active == OUTPUT or output == "big" else active in layout.panes
-        zoomed = arrange(*size, active=active, zoomed=True, quiz=False, output=output)  # type: ignore[arg-type]
+        zoomed = arrange(*size, ViewState(active=active, zoomed=True), output)  # type: ignore[arg-type]
         assert (zoomed.output is None) == (active == OUTPUT)
         assert zoomed.panes == (() if active == OUTPUT else (active,))
 

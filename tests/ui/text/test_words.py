@@ -10,20 +10,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import make_sites
-from gradtui.ui.charts.painting import axis_end, trailing_mean
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
+from gradtui import i18n
 from gradtui.analysis.verdict import Verdict
 from gradtui.i18n import LANGUAGES, Words, catalogue, system_language
-from gradtui.ui import i18n
 from gradtui.ui.actions import ACTIONS, applicable
+from gradtui.ui.charts.loss import trailing_mean
+from gradtui.ui.charts.steps import axis_end
 from gradtui.ui.layout import PANES, arrange
-from gradtui.ui.panels.text_line import fold, footer_text
-from gradtui.ui.session.session import COLORS, MARKS
+from gradtui.ui.session.lane import MARKS, look
+from gradtui.ui.session.view_state import ViewState
 from gradtui.ui.svg import with_cell_widths
+from gradtui.ui.text.folding import fold
+from gradtui.ui.text.footer import footer
 from gradtui.ui.text.verdict import STATE_COLORS, STATE_MARKS, verdict_in_words
 
 VANISHED = Verdict("vanished", 2e-4, 5000, since=14, first=14, by_first_steps=True)
@@ -112,24 +115,24 @@ def test_chinese_breaks_between_characters_and_never_before_a_full_stop() -> Non
 @pytest.mark.parametrize("width", [50, 60, 80, 100, 140])
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_footer_fits_and_always_tells_how_to_get_help_and_out(width: int, language: str) -> None:
-    text = footer_text(applicable(True), language, width)
+    words = Words(language)
+    text = footer(applicable(True), words, width)
     assert text.cell_len <= width
     for name in ("help", "quit"):
-        assert f" {ACTIONS[name].key} {ACTIONS[name].describe(language)}" in text.plain
+        assert f" {ACTIONS[name].key} {words(f'action.{name}')}" in text.plain
 
 
 def test_marks_of_states_are_not_marks_of_curves_and_all_states_have_one() -> None:
     assert not set(STATE_MARKS.values()) & set(MARKS)
     assert STATE_MARKS.keys() == STATE_COLORS.keys()
-    pairs = [(COLORS[n % len(COLORS)], MARKS[n % len(MARKS)]) for n in range(40)]
-    assert len(set(pairs)) == 40
+    assert len({look(number) for number in range(88)}) == 88
 
 
 @given(st.integers(1, 300), st.integers(1, 100), st.sampled_from(PANES), st.booleans(), st.booleans())
 def test_every_size_has_a_layout_that_shows_the_active_pane(
     width: int, height: int, active: str, zoomed: bool, quiz: bool
 ) -> None:
-    layout = arrange(width, height, active=active, zoomed=zoomed, quiz=quiz)
+    layout = arrange(width, height, ViewState(active=active, zoomed=zoomed, quiz=quiz))
     assert layout.quiz <= width
     assert (layout.quiz > 0) == (quiz and layout.fits)
     if layout.fits:
