@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from gradtui.engine import protocol
+from gradtui.metrics import SITE_METRICS
 from gradtui.presets import load_library
 from gradtui.presets.parts import TOPOLOGIES
 from gradtui.runs.schema import Event, Frame, Site
@@ -38,8 +39,9 @@ def replay(lab: Bench, name: str) -> None:
     assert preset is not None
     lab.facts[name] = {"preset": msgspec.to_builtins(preset)}
     lab.sites = sites_of(preset.model.topology, preset.model.layers)
+    rows = [list(recorded["metrics"]).index(metric) for metric in SITE_METRICS]
     frames = [
-        Frame(step, 1000.0 + step, 1 / 23, float(loss), 1e-3, values)
+        Frame(step, 1000.0 + step, 1 / 23, float(loss), 1e-3, values[rows])
         for step, (values, loss) in enumerate(zip(recorded[name], recorded[f"{name}_loss"], strict=True))
     ]
     vanished = (Event(7, "vanished", 0, 0.009),) if name == "post-ln" else ()
