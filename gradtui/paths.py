@@ -11,7 +11,7 @@ from pathlib import Path
 
 import platformdirs
 
-from gradtui.runs import SUFFIX
+SUFFIX = ".gradtui"  # of a run file
 
 _numbers = itertools.count(1)
 

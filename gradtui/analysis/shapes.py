@@ -12,6 +12,7 @@ import numpy as np
 
 from gradtui.analysis.depth import Numbers
 from gradtui.analysis.flow import Flow
+from gradtui.metrics import HIGH, LOW
 from gradtui.runs.schema import PYRAMID_FACTOR, Event, Flags, Floats
 
 LOSS_STEPS = 10  # a batch is small and its loss noisy: what is shown is the mean of so many
@@ -96,3 +97,8 @@ def forward_only(steps: np.ndarray) -> Flags:
 def texts_of(fact: object) -> list[str]:
     """A fact that is a list of texts; [] for whatever else a file may hold there."""
     return [str(item) for item in fact] if isinstance(fact, list) else []
+
+
+def times_apart(vector: np.ndarray) -> float:
+    """The 95th percentile divided by the 5th; NaN where that is zero, or there are none."""
+    return float(vector[HIGH] / vector[LOW]) if len(vector) > HIGH and vector[LOW] > 0 else float("nan")

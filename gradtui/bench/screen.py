@@ -9,7 +9,7 @@ from gradtui.analysis.series import RunSeries
 from gradtui.i18n import Words, catalogue
 from gradtui.ui.actions import ACTIONS
 from gradtui.ui.charts.panes import PANE_SPECS
-from gradtui.ui.layout import arrange
+from gradtui.ui.session.layout import arrange
 from gradtui.ui.session.session import Session
 from gradtui.ui.session.site_table import Filter, SiteTable
 from gradtui.ui.session.snapshot import LabSnapshot

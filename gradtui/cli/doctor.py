@@ -80,7 +80,7 @@ def _torch() -> Iterator[Finding]:
 
 
 def _terminal() -> Iterator[Finding]:
-    from gradtui.ui.layout import LEAST_HEIGHT, LEAST_WIDTH
+    from gradtui.ui.session.layout import LEAST_HEIGHT, LEAST_WIDTH
 
     size = shutil.get_terminal_size()
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()

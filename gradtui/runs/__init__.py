@@ -1,6 +1,6 @@
 """Run files: one SQLite file per run, one writer, any number of readers."""
 
-SUFFIX = ".gradtui"
+from gradtui.paths import SUFFIX as SUFFIX
 
 
 class RunError(Exception):

@@ -14,7 +14,7 @@ from gradtui.help import TOPICS, HelpError, file, page, summary, title
 from gradtui.i18n import LANGUAGES
 from gradtui.lesson.questions import load_pack
 from gradtui.presets import Preset, parse_preset
-from gradtui.ui.layout import LEAST_HEIGHT, LEAST_WIDTH, MEDIUM, WIDE
+from gradtui.ui.session.layout import LEAST_HEIGHT, LEAST_WIDTH, MEDIUM, WIDE
 from gradtui.verify.claims import load_claims, parse_claim
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from gradtui.analysis.series import RunSeries
-from gradtui.analysis.shapes import Reading
+from gradtui.analysis.shapes import Reading, times_apart
 from gradtui.charts.spec import Chart, HeatMap, Series
 from gradtui.metrics import HIGH, LOW, MIDDLE, Metric
 from gradtui.ui.charts.context import ChartContext
 from gradtui.ui.charts.measured import guide_lines
 from gradtui.ui.charts.steps import StepAxis
-from gradtui.ui.session.lane import Lane
 
 # What comes after a norm, and what all would be alike: beside the lane's own colour.
 AFTER_COLOR, AFTER_MARK = "#f0e442", "▫"
@@ -26,7 +25,7 @@ def reading_chart(context: ChartContext, _width: int) -> Chart:
     """One reading by layer: percentiles of the focused lane, medians of the others."""
     curves: list[Series] = []
     for lane in context.lanes:
-        reading = reading_of(lane, context.metric, context.cursor)
+        reading = lane.reading(context.metric, context.cursor)
         series = [] if reading is None else _percentiles(reading, context.name(lane), lane.color, lane.mark)
         curves += series if lane is context.focused else series[:1]
     return _by_layer(context, curves)
@@ -38,7 +37,7 @@ def spread_chart(context: ChartContext, _width: int) -> Chart:
     for lane in context.lanes:
         looks = ((lane.color, lane.mark), (AFTER_COLOR, AFTER_MARK))
         if lane is not context.focused:
-            before = reading_of(lane, context.metric, context.cursor)
+            before = lane.reading(context.metric, context.cursor)
             curves += [] if before is None else _percentiles(before, context.name(lane), *looks[0])[:1]
             continue
         for source, look in zip(context.metric.sources, looks, strict=True):
@@ -51,7 +50,7 @@ def spread_chart(context: ChartContext, _width: int) -> Chart:
 def weights_chart(context: ChartContext, _width: int) -> Chart:
     """What each sublayer's mix gives to the embedding, to its newest source, and what would be even."""
     lane, words = context.focused, context.words
-    reading = reading_of(lane, context.metric, context.cursor)
+    reading = lane.reading(context.metric, context.cursor) if lane else None
     if lane is None or reading is None:
         return _by_layer(context, [])
     x, vectors = np.array(reading.x) + HALF, reading.vectors
@@ -91,7 +90,7 @@ def reading_map(context: ChartContext, width: int) -> HeatMap:
 
 def weights_map(context: ChartContext, _width: int) -> HeatMap:
     """Weights over depth at one step: a row for each sublayer, a column for each source."""
-    reading = reading_of(context.focused, context.metric, context.cursor)
+    reading = context.focused.reading(context.metric, context.cursor) if context.focused else None
     if reading is None:
         return _empty_map(context)
     sources = max(map(len, reading.vectors))
@@ -111,23 +110,11 @@ def weights_map(context: ChartContext, _width: int) -> HeatMap:
     )
 
 
-def reading_of(lane: Lane | None, metric: Metric, cursor: int | None) -> Reading | None:
-    """The first reading that `metric` is made of, at `cursor` or now; only weights may differ in length."""
-    if lane is None:
-        return None
-    return lane.ask(lambda run: run.reading(metric.needs[0], cursor, alike=metric.kind != "weights"))
-
-
 def as_number(metric: Metric, vector: np.ndarray) -> float:
     """A reading as one number: how many times its percentiles lie apart, or its median."""
     if metric.kind == "spread":
         return times_apart(vector)
     return float(vector[MIDDLE] if len(vector) > MIDDLE else vector[0])
-
-
-def times_apart(vector: np.ndarray) -> float:
-    """The 95th percentile divided by the 5th; NaN where that is zero, or there are none."""
-    return float(vector[HIGH] / vector[LOW]) if len(vector) > HIGH and vector[LOW] > 0 else float("nan")
 
 
 def _percentiles(reading: Reading, label: str, color: str, mark: str) -> list[Series]:

@@ -6,8 +6,8 @@ from textual.app import ComposeResult
 from textual.containers import Grid
 
 from gradtui.ui.charts.panes import PANE_SPECS
-from gradtui.ui.layout import Layout
 from gradtui.ui.panels.chart_pane import ChartPane
+from gradtui.ui.session.layout import Layout
 from gradtui.ui.session.snapshot import LabSnapshot
 
 

@@ -16,7 +16,6 @@ from textual.screen import Screen
 from gradtui.charts.heatmap import Mode
 from gradtui.i18n import Words
 from gradtui.ui.actions import ACTIONS, Action, applicable
-from gradtui.ui.layout import Layout, Output, arrange
 from gradtui.ui.panels.chart_grid import ChartGrid
 from gradtui.ui.panels.chart_pane import ChartPane
 from gradtui.ui.panels.claims_panel import ClaimsPanel
@@ -29,6 +28,7 @@ from gradtui.ui.panels.sites_panel import SitesPanel
 from gradtui.ui.panels.text_line import TextLine
 from gradtui.ui.screens.runs import RunsScreen
 from gradtui.ui.session.controls import CONTROLS
+from gradtui.ui.session.layout import Layout, Output, arrange
 from gradtui.ui.session.notice import Notice
 from gradtui.ui.session.session import Session
 from gradtui.ui.session.snapshot import LabSnapshot

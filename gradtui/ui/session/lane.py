@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from gradtui.analysis.series import RunSeries, StepView
-from gradtui.analysis.shapes import Curve, Recent
+from gradtui.analysis.shapes import Curve, Reading, Recent
 from gradtui.engine.protocol import LaneState
 from gradtui.i18n import LANGUAGES, catalogue
-from gradtui.metrics import METRICS
+from gradtui.metrics import METRICS, Metric
 from gradtui.presets import Preset
 from gradtui.runs import RunError
 from gradtui.runs.reader import RunReader
@@ -146,6 +146,10 @@ class Lane:
             return None if view is None else view.curve(metric)
 
         return self.ask(of)
+
+    def reading(self, metric: Metric, step: int | None) -> Reading | None:
+        """The first reading that `metric` is made of, at `step` or now; only weights may differ in length."""
+        return self.ask(lambda run: run.reading(metric.needs[0], step, alike=metric.kind != "weights"))
 
     def begin(self, run: Path, seed: int) -> None:
         """Forget the earlier run; `run` is the file that the new one will write."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from gradtui.charts.heatmap import Mode
 from gradtui.i18n import Words
 from gradtui.metrics import METRICS, SELECTABLE
-from gradtui.ui.layout import Layout
 from gradtui.ui.session.lane import Lane
+from gradtui.ui.session.layout import Layout
 from gradtui.ui.session.session import Session
 from gradtui.ui.session.site_table import columns_of
 from gradtui.ui.session.view_state import ViewState

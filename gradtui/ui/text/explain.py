@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gradtui.analysis.shapes import Reading
+from gradtui.analysis.shapes import Reading, times_apart
 from gradtui.charts.scale import format_number
 from gradtui.i18n import Words
 from gradtui.metrics import GAIN, HIGH, LOW, METRICS, TRUNK_SHARE, Kind, Metric
-from gradtui.ui.charts.readings import reading_of, times_apart
 from gradtui.ui.session.lane import Lane
 
 
@@ -19,7 +18,7 @@ def explain(lane: Lane | None, metric: str, cursor: int | None, words: Words) ->
     if lane is None:
         return ""
     if METRICS[metric].is_reading:
-        reading = reading_of(lane, METRICS[metric], cursor)
+        reading = lane.reading(METRICS[metric], cursor)
         if reading is None or not all(np.isfinite(vector).all() for vector in reading.vectors):
             return ""
         after = lane.ask(lambda run: run.reading(METRICS[metric].needs[-1], cursor))
@@ -34,7 +33,7 @@ def measured_at(lane: Lane | None, metric: str, cursor: int | None) -> int | Non
     if lane is None:
         return None
     if METRICS[metric].is_reading:
-        reading = reading_of(lane, METRICS[metric], cursor)
+        reading = lane.reading(METRICS[metric], cursor)
         return None if reading is None else reading.step
     curve = lane.curve(metric, cursor) if metric == TRUNK_SHARE else None
     return None if curve is None else curve.step

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rich.text import Text
 
-from gradtui.ui.layout import LEAST_HEIGHT, LEAST_WIDTH
+from gradtui.ui.session.layout import LEAST_HEIGHT, LEAST_WIDTH
 from gradtui.ui.session.snapshot import LabSnapshot
 from gradtui.ui.text.explain import explain
 from gradtui.ui.text.folding import fold

@@ -15,9 +15,9 @@ from gradtui.runs.writer import RunWriter
 from gradtui.ui import launch
 from gradtui.ui.actions import applicable
 from gradtui.ui.app import GradtuiApp, Opened
-from gradtui.ui.layout import arrange
 from gradtui.ui.panels.output_panel import OutputPane
 from gradtui.ui.screens.lab import LabScreen
+from gradtui.ui.session.layout import arrange
 from gradtui.ui.session.script import shell_code
 from gradtui.ui.session.session import Session
 from gradtui.ui.session.view_state import OUTPUT, PANES, ViewState

@@ -21,8 +21,8 @@ from gradtui.i18n import LANGUAGES, Words, catalogue, system_language
 from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.charts.loss import trailing_mean
 from gradtui.ui.charts.steps import axis_end
-from gradtui.ui.layout import PANES, arrange
 from gradtui.ui.session.lane import MARKS, look
+from gradtui.ui.session.layout import PANES, arrange
 from gradtui.ui.session.view_state import ViewState
 from gradtui.ui.svg import with_cell_widths
 from gradtui.ui.text.folding import fold
