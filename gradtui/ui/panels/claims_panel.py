@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
+from textual.widget import Widget
 
 from gradtui.charts.scale import format_number
 from gradtui.i18n import Words
-from gradtui.ui.panels.text_line import TextLine
+from gradtui.ui.panels.panel import Panel
 from gradtui.ui.session.claim_marks import ClaimMarks
 from gradtui.ui.session.lane import Lane
+from gradtui.ui.session.layout import Layout
 from gradtui.ui.session.snapshot import LabSnapshot
+from gradtui.ui.session.view_state import ViewState
 from gradtui.ui.text.folding import spread
 
 if TYPE_CHECKING:
@@ -23,27 +26,37 @@ MARKS = {"holds": ("✓", "#009e73"), "not yet": ("…", "dim"), "does not hold"
 LEAST_WIDTH = 20
 
 
-class ClaimsPanel(TextLine):
-    """Hidden where the focused lane's preset has no claims."""
+class ClaimsPanel(Panel):
+    """Hidden where the focused lane's preset has no claims, or there is no room for them."""
 
     def __init__(self, id: str) -> None:
-        super().__init__(id)
+        super().__init__(id=id)
         self._marks = ClaimMarks()
+        self._text = Text()
 
     def has_claims(self, lane: Lane | None) -> bool:
         """Whether there is a claim that this lane's run decides by itself."""
         return bool(self._marks.of(lane))
 
-    def show_claims(self, snapshot: LabSnapshot, width: int) -> None:
-        """Show the claims in lines of `width` cells, if they are wanted or there is room for them."""
-        layout, wanted = snapshot.layout, snapshot.view.claims
+    def lay_out(self, layout: Layout, view: ViewState) -> None:
+        """Whether there is anything to show is known only when it is shown."""
+
+    def show(self, snapshot: LabSnapshot) -> None:
+        """Show the claims, if they are wanted or there is room for them."""
+        layout, wanted, words = snapshot.layout, snapshot.view.claims, snapshot.words
         shown = bool(layout.panes) and (layout.roomy if wanted is None else wanted)
         marked = self._marks.of(snapshot.lane) if shown else []
         self.display = bool(marked)
-        if marked:
-            words = snapshot.words
-            self.border_title = Text(f" {words('claims.title')}  {words('claims.keys')} ")
-            self.show(claim_lines(marked, words, max(width, LEAST_WIDTH)))
+        self.border_title = Text(f" {words('claims.title')}  {words('claims.keys')} ")
+        width = self.parent.size.width - 2 if isinstance(self.parent, Widget) else 0
+        text = claim_lines(marked, words, max(width, LEAST_WIDTH))
+        if text != self._text:
+            self._text = text
+            self.refresh(layout=True)
+
+    def render(self) -> Text:
+        """The lines."""
+        return self._text
 
 
 def claim_lines(marked: Sequence[Marked], words: Words, width: int) -> Text:

@@ -16,12 +16,13 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from gradtui.i18n import Words
-from gradtui.ui.panels.messages import Say
+from gradtui.ui.panels.panel import Panel, Say
+from gradtui.ui.session.layout import Layout
 from gradtui.ui.session.notice import Notice, Severity
 from gradtui.ui.session.output import Tail
 from gradtui.ui.session.script import Script, ending
 from gradtui.ui.session.snapshot import LabSnapshot
-from gradtui.ui.session.view_state import OUTPUT
+from gradtui.ui.session.view_state import OUTPUT, ViewState
 
 WHEEL_LINES = 3
 
@@ -121,7 +122,7 @@ class OutputPane(Widget, can_focus=True):
         self.post_message(self.Chosen())
 
 
-class OutputPanel(Vertical):
+class OutputPanel(Vertical, Panel):
     """The output of the script that runs beside the screen, and a line that is sent to it."""
 
     def __init__(self, id: str, script: Script, output: Tail) -> None:
@@ -149,11 +150,11 @@ class OutputPanel(Vertical):
         """The keys that do something here; none where one types."""
         return words("script.keys") if self.pane.has_focus else ""
 
-    def lay_out(self, rows: int | None, *, active: bool) -> None:
-        """So many rows for the output: 0 hides it, None is all the room there is."""
-        self.display = rows != 0
-        self.styles.height = "1fr" if rows is None else rows
-        self.pane.set_class(active, "active")
+    def lay_out(self, layout: Layout, view: ViewState) -> None:
+        """So many rows: 0 hides it, None is all the room there is."""
+        self.display = layout.output != 0
+        self.styles.height = "1fr" if layout.output is None else layout.output
+        self.pane.set_class(view.active == OUTPUT, "active")
 
     def show(self, snapshot: LabSnapshot) -> None:
         """The end of what the script prints."""
@@ -178,7 +179,7 @@ class OutputPanel(Vertical):
             self._script.interrupt()
             self._say("script.interrupted")
 
-    def close_line(self) -> bool:
+    def escape(self) -> bool:
         """Put the line away; True if it was there."""
         was_open, self.line.display = bool(self.line.display), False
         return was_open

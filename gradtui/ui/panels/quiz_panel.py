@@ -11,16 +11,18 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Button, Static, TextArea
 
 from gradtui.i18n import LANGUAGES, Words
 from gradtui.lesson.progress import Grade, Progress, ProgressError, utc_now
-from gradtui.lesson.questions import Question, Show, load_packs
+from gradtui.lesson.questions import Question, load_packs
 from gradtui.lesson.words import due_in_words
-from gradtui.ui.panels.messages import Left, Say
+from gradtui.ui.panels.panel import Left, Panel, Say, ShowEvidence
+from gradtui.ui.session.layout import Layout
 from gradtui.ui.session.notice import Notice, reason_notice
+from gradtui.ui.session.snapshot import LabSnapshot
+from gradtui.ui.session.view_state import ViewState
 from gradtui.ui.text.folding import fold
 
 T = TypeVar("T")
@@ -29,7 +31,7 @@ DRAFT_SECONDS = 0.5  # each saved draft is a commit; one per pause in typing is 
 GRADES = {Grade.AGAIN: "again", Grade.HARD: "hard", Grade.GOOD: "good", Grade.EASY: "easy"}
 
 
-class QuizPanel(Vertical):
+class QuizPanel(Vertical, Panel):
     """One question at a time. While the text box has focus every printable key belongs to it."""
 
     BINDINGS = [
@@ -43,13 +45,6 @@ class QuizPanel(Vertical):
         Binding("tab", "turn_field(1)", show=False),
         Binding("shift+tab", "turn_field(-1)", show=False),
     ]
-
-    class ShowMe(Message):
-        """Bring the evidence for a question onto the charts."""
-
-        def __init__(self, show: Show) -> None:
-            super().__init__()
-            self.show = show
 
     def __init__(self, id: str, progress: Path, words: Words) -> None:
         super().__init__(id=id)
@@ -119,10 +114,16 @@ class QuizPanel(Vertical):
         """Ready to type."""
         self.query_one("#quiz-body" if self._revealed else "#quiz-answer").focus()
 
-    def set_language(self, words: Words) -> None:
-        """Change the language."""
-        self._words = words
-        self._refresh_text()
+    def lay_out(self, layout: Layout, view: ViewState) -> None:
+        """A column of its own, or over the charts."""
+        self.display = layout.quiz > 0
+        self.styles.width = layout.quiz
+
+    def show(self, snapshot: LabSnapshot) -> None:
+        """Follow the language; all else changes by this panel's own keys."""
+        if snapshot.words is not self._words:
+            self._words = snapshot.words
+            self._refresh_text()
 
     def keep_draft(self) -> None:
         """Save what has been typed and not graded."""
@@ -191,7 +192,7 @@ class QuizPanel(Vertical):
     def action_show_me(self) -> None:
         """Bring the evidence onto the charts."""
         if self.question is not None and self.question.show is not None:
-            self.post_message(self.ShowMe(self.question.show))
+            self.post_message(ShowEvidence(self.question.show))
 
     @on(Button.Pressed, "#quiz-next")
     def _next_pressed(self) -> None:

@@ -10,12 +10,14 @@ from textual.events import Key
 from textual.message import Message
 from textual.widgets import Input, OptionList
 
-from gradtui.ui.panels.messages import Say
+from gradtui.ui.panels.panel import Panel, Say
 from gradtui.ui.panels.preset_list import PresetList
 from gradtui.ui.panels.text_line import TextLine
 from gradtui.ui.panels.topology import sketch
+from gradtui.ui.session.layout import Layout
 from gradtui.ui.session.notice import Notice
 from gradtui.ui.session.snapshot import LabSnapshot
+from gradtui.ui.session.view_state import ViewState
 from gradtui.ui.text.folding import fold
 from gradtui.ui.text.header import about
 
@@ -23,7 +25,7 @@ SIDE_WIDTH = 34
 TOPOLOGY_HEIGHT, ABOUT_HEIGHT = 30, 40  # rows of a terminal that has room for them
 
 
-class SidePanel(Vertical):
+class SidePanel(Vertical, Panel):
     """While the filter is open, letters narrow the list; `enter` takes what the list points at."""
 
     class Chosen(Message):
@@ -64,6 +66,11 @@ class SidePanel(Vertical):
         """The list itself."""
         return self.query_one(PresetList)
 
+    def lay_out(self, layout: Layout, view: ViewState) -> None:
+        """A column of its own, or all of the screen."""
+        self.display = layout.side
+        self.styles.width = SIDE_WIDTH if layout.verdict or view.quiz else "1fr"
+
     def show(self, snapshot: LabSnapshot) -> None:
         """Bring list, description and topology up to date."""
         words, lane, box = snapshot.words, snapshot.lane, self.list
@@ -94,7 +101,7 @@ class SidePanel(Vertical):
         self.filter.display = True
         self.filter.focus()
 
-    def close_filter(self) -> bool:
+    def escape(self) -> bool:
         """Put the filter away and list all lanes; True if it was open."""
         was_open = bool(self.filter.display)
         self.filter.value = ""

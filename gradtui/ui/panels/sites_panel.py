@@ -8,7 +8,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
-from textual.message import Message
 from textual.widgets import Input
 
 from gradtui.analysis.shapes import texts_of
@@ -16,12 +15,14 @@ from gradtui.charts.cells import fit
 from gradtui.i18n import Words
 from gradtui.ui.charts.panes import site_pane
 from gradtui.ui.panels.chart_pane import ChartPane
-from gradtui.ui.panels.messages import Changed
+from gradtui.ui.panels.panel import Changed, Left, Panel
 from gradtui.ui.panels.rows import Rows
 from gradtui.ui.panels.text_line import TextLine
 from gradtui.ui.session.lane import Lane
+from gradtui.ui.session.layout import Layout
 from gradtui.ui.session.site_table import LAYER, NAME, Filter, SiteTable
 from gradtui.ui.session.snapshot import LabSnapshot
+from gradtui.ui.session.view_state import ViewState
 from gradtui.ui.text.folding import fold
 from gradtui.ui.text.verdict import STATE_COLORS
 
@@ -121,11 +122,8 @@ class SiteRows(Rows):
                 return
 
 
-class SitesPanel(Vertical):
+class SitesPanel(Vertical, Panel):
     """Table, filter, the sentences that belong to them, and a curve."""
-
-    class Closed(Message):
-        """Show the charts again."""
 
     def __init__(self, id: str, words: Words) -> None:
         super().__init__(id=id)
@@ -156,6 +154,10 @@ class SitesPanel(Vertical):
     def typing(self) -> bool:
         """Letters go into the filter."""
         return self.query_one("#sites-filter", Input).has_focus
+
+    def lay_out(self, layout: Layout, view: ViewState) -> None:
+        """In the place of the charts."""
+        self.display = layout.sites
 
     def show(self, snapshot: LabSnapshot) -> None:
         """Show the focused lane's sites, and the curve of the chosen one."""
@@ -204,7 +206,7 @@ class SitesPanel(Vertical):
         box.display = True
         box.focus()
 
-    def escape(self) -> None:
+    def escape(self) -> bool:
         """Leave the filter, then the curve, then the view."""
         box, curve = self.query_one("#sites-filter", Input), self.query_one("#sites-curve")
         if box.display:
@@ -215,7 +217,9 @@ class SitesPanel(Vertical):
         elif curve.display:
             curve.display, self.site = False, ""
         else:
-            self.post_message(self.Closed())
+            self.post_message(Left(close=True))
+        self.post_message(Changed())
+        return True
 
     @on(Input.Changed, "#sites-filter")
     def _filtered(self, event: Input.Changed) -> None:

@@ -1,4 +1,7 @@
-"""The lab's screen: puts panels together, lays them out, and passes keys on to the session and to them."""
+"""The lab's screen: puts panels together, lays them out, and passes keys on to the session and to them.
+
+Panels that are opened later are loaded then: the first picture does not wait for them.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,11 @@ from gradtui.ui.actions import ACTIONS, Action, applicable
 from gradtui.ui.panels.chart_grid import ChartGrid
 from gradtui.ui.panels.chart_pane import ChartPane
 from gradtui.ui.panels.claims_panel import ClaimsPanel
-from gradtui.ui.panels.messages import Changed, Left, Say
 from gradtui.ui.panels.output_panel import OutputPane, OutputPanel
+from gradtui.ui.panels.panel import Changed, Left, Panel, Say, ShowEvidence
 from gradtui.ui.panels.preset_list import bar_text
-from gradtui.ui.panels.quiz_panel import QuizPanel
-from gradtui.ui.panels.side_panel import SIDE_WIDTH, SidePanel
-from gradtui.ui.panels.sites_panel import SitesPanel
+from gradtui.ui.panels.side_panel import SidePanel
 from gradtui.ui.panels.text_line import TextLine
-from gradtui.ui.screens.runs import RunsScreen
 from gradtui.ui.session.controls import CONTROLS
 from gradtui.ui.session.layout import Layout, Output, arrange
 from gradtui.ui.session.notice import Notice
@@ -100,8 +100,6 @@ class LabScreen(Screen[None]):
     def set_language(self, words: Words) -> None:
         """Change the language of everything."""
         self.words = words
-        for quiz in self.query(QuizPanel):
-            quiz.set_language(words)
         self.repaint_now()
 
     def set_view(self, view: ViewState) -> None:
@@ -151,15 +149,8 @@ class LabScreen(Screen[None]):
         layout = self._layout = arrange(width, height, self.view, output)
         for name, shown in layout.visible.items():
             self.query_one(f"#{name}").display = shown
-        self.side.styles.width = SIDE_WIDTH if layout.verdict or self.view.quiz else "1fr"
-        self.query_one(ChartGrid).lay_out(layout, self.view.active)
-        for script in self.query(OutputPanel):
-            script.lay_out(layout.output, active=self.view.active == OUTPUT)
-        for sites in self.query(SitesPanel):
-            sites.display = layout.sites
-        for quiz in self.query(QuizPanel):
-            quiz.display = layout.quiz > 0
-            quiz.styles.width = layout.quiz
+        for panel in self.walk_children(Panel):
+            panel.lay_out(layout, self.view)
         self.repaint_now()
 
     def snapshot(self) -> LabSnapshot:
@@ -181,22 +172,14 @@ class LabScreen(Screen[None]):
                 return
             self.query_one("#bar", TextLine).show(bar_text(snapshot))
             self.query_one("#footer", TextLine).show(self._keys())
-            if snapshot.layout.side:
-                self.side.show(snapshot)
-            self.query_one(ClaimsPanel).show_claims(snapshot, self.query_one("#main").size.width - 2)
-            self.query_one(ChartGrid).show(snapshot)
-            for sites in self.query(SitesPanel):
-                if snapshot.layout.sites:
-                    sites.show(snapshot)
-            for script in self.query(OutputPanel):
-                if snapshot.layout.output != 0:
-                    script.show(snapshot)
+            for panel in self.walk_children(Panel):
+                if panel.display or panel.id == "claims":
+                    panel.show(snapshot)
 
     def _keys(self) -> Text:
         """The keys that do something where the keys go."""
         nodes = self.focused.ancestors_with_self if self.focused is not None else ()
-        panels = [node for node in nodes if isinstance(node, QuizPanel | OutputPanel)]
-        hints = panels[0].key_hints(self.words) if panels else ""
+        hints = next((node.key_hints(self.words) for node in nodes if isinstance(node, Panel)), "")
         return key_hints(hints) if hints else footer(self.actions, self.words, self.size.width)
 
     @property
@@ -225,7 +208,7 @@ class LabScreen(Screen[None]):
     @on(SidePanel.Chosen)
     def _lane_chosen(self, message: SidePanel.Chosen) -> None:
         self.select(message.lane)
-        self.side.close_filter()
+        self.side.escape()
         self.side.list.focus()
 
     def _list(self, shown: bool) -> None:
@@ -249,23 +232,19 @@ class LabScreen(Screen[None]):
 
     def action_filter(self) -> None:
         """Type to filter the sites where they are shown, else the lanes."""
-        if self.view.sites:
-            self.query_one(SitesPanel).open_filter()
-            return
-        self.side.open_filter()
-        self._list(True)
-        self.side.filter.focus()
+        if not self.view.sites:
+            self._list(True)
+        self.query_one("#sites" if self.view.sites else "#side", Panel).open_filter()
 
     def action_list(self) -> None:
-        """Leave whatever has the keys for the list of lanes, or bring the list up."""
-        if any(script.close_line() for script in self.query(OutputPanel)):
-            self._focus_active()
-        elif self.view.sites and not self.side.filter.display:
-            self.query_one(SitesPanel).escape()
-        else:
-            filtered = self.side.close_filter()
-            self._list(not (filtered or self.view.listing or (self._layout is not None and self._layout.side)))
+        """Leave what is open, else bring up the list of lanes, or put it away."""
+        left = next((panel for panel in self.walk_children(Panel) if panel.display and panel.escape()), None)
+        if left is None or left is self.side:
+            hidden = self._layout is not None and not self._layout.side
+            self._list(left is None and hidden and not self.view.listing)
             self.side.list.focus()
+        elif left.id == "script":
+            self._focus_active()
         self.repaint_now()
 
     # --- the session, the view, the panels
@@ -304,13 +283,10 @@ class LabScreen(Screen[None]):
     def _line_closed(self) -> None:
         self.action_list()
 
-    @on(SitesPanel.Closed)
-    def _sites_closed(self) -> None:
-        self.set_view(replace(self.view, sites=False))
-        self.side.list.focus()
-
     @on(Left)
-    def _panel_left(self) -> None:
+    def _panel_left(self, message: Left) -> None:
+        if message.close:
+            self.set_view(replace(self.view, sites=False))
         self.side.list.focus()
 
     def action_claims(self) -> None:
@@ -323,6 +299,8 @@ class LabScreen(Screen[None]):
 
     async def action_sites(self) -> None:
         """Open or close the table of sites."""
+        from gradtui.ui.panels.sites_panel import SitesPanel
+
         if not self.query(SitesPanel):
             await self.query_one("#main").mount(SitesPanel("sites", self.words), before=0)
         self.set_view(replace(self.view, sites=not self.view.sites))
@@ -330,10 +308,14 @@ class LabScreen(Screen[None]):
 
     def action_open(self) -> None:
         """Pick other runs."""
+        from gradtui.ui.screens.runs import RunsScreen
+
         self.app.push_screen(RunsScreen(self.session, self.words, self.repaint_now))
 
     async def action_quiz(self) -> None:
         """Open or close the quiz."""
+        from gradtui.ui.panels.quiz_panel import QuizPanel
+
         if not self.query(QuizPanel):
             await self.query_one("#body").mount(QuizPanel("quiz", self.progress, self.words))
         panel = self.query_one(QuizPanel)
@@ -344,8 +326,8 @@ class LabScreen(Screen[None]):
             panel.keep_draft()
             self.side.list.focus()
 
-    @on(QuizPanel.ShowMe)
-    def _show_evidence(self, message: QuizPanel.ShowMe) -> None:
+    @on(ShowEvidence)
+    def _show_evidence(self, message: ShowEvidence) -> None:
         show, session = message.show, self.session
         missing = show.missing(session.lanes)
         if missing:

@@ -51,7 +51,6 @@ class Layout:
             "body": self.fits,
             "verdict": self.verdict,
             "footer": self.fits,
-            "side": self.side,
             "main": self.verdict,
         }
 
