@@ -157,10 +157,12 @@ async def test_a_corrupt_progress_file_is_said_and_left_alone(lab: Bench) -> Non
 async def test_turning_the_pages_never_types_into_an_answer(lab: Bench) -> None:
     async with lab.app.run_test(size=(140, 44)) as pilot:
         await until(pilot, lambda: lab.engine.sent(protocol.Start))
-        await pilot.press("t", "escape", *["right_square_bracket"] * 3, *["left_square_bracket"] * 2)
+        await pilot.press("t")
+        await until(pilot, lambda: QUESTION in lab.text())
+        await pilot.press("escape", *["right_square_bracket"] * 3, *["left_square_bracket"] * 2)
         assert lab.screen.query_one("#quiz-answer", TextArea).text == ""
         await pilot.press("enter", "a", "b")
-        assert lab.screen.query_one("#quiz-answer", TextArea).text == "ab"
+        await until(pilot, lambda: lab.screen.query_one("#quiz-answer", TextArea).text == "ab")
 
 
 async def test_the_footer_lists_the_keys_of_where_the_keys_go(lab: Bench) -> None:
