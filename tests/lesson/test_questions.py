@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradtui.lesson import questions as bank
-from gradtui.lesson.questions import Pack, Question, QuizError, Text, load_pack, load_packs
+from gradtui.lesson.questions import Pack, Question, QuizError, load_pack, load_packs
 from gradtui.metrics import SITE_METRICS
 
 PRESETS = {"post-ln", "pre-ln", "post-rms", "pre-rms", "post-ln-warmup", "post-ln-deep", "pre-rms-100"}
@@ -116,13 +116,6 @@ def test_every_metric_a_pack_may_show_is_measured() -> None:
     assert set(bank.METRICS) <= set(SITE_METRICS)
 
 
-def test_a_missing_language_falls_back_to_the_other() -> None:
-    assert Text(en="a").get("zh") == "a"
-    assert Text(zh="甲").get("en") == "甲"
-    assert Text(en="a", zh="甲").get("zh") == "甲"
-    assert bank.Points(en=("a",)).get("zh") == ("a",)
-
-
 def test_a_question_is_found_by_its_key(day15: Pack) -> None:
     question: Question = day15.get("day15/q3")
     assert question.id == "q3"
@@ -136,6 +129,17 @@ def test_show_names_the_presets_it_lacks(day15: Pack) -> None:
     assert show is not None
     assert show.presets == ("post-ln", "pre-ln")
     assert show.missing({"pre-ln"}) == ("post-ln",)
+
+
+def test_english_alone_may_be_written_without_its_name(tmp_path: Path) -> None:
+    more = 'explanation_zh = "因为。"\nkey_points = ["a"]\nshow.focus = "x"\nshow.look = "y"\n'
+    short = GOOD.replace(".en", "") + more
+    [question] = load_pack(write(tmp_path, short)).questions
+    assert question.question.get("en") == "Why?"
+    assert question.explanation.given() == {"en": "Because.", "zh": "因为。"}
+    assert question.key_points.get("zh") == ("a",)
+    assert question.show is not None
+    assert question.show.look.get("en") == "y"
 
 
 def test_a_pack_needs_little_and_is_called_like_its_file(tmp_path: Path) -> None:
@@ -205,12 +209,12 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
         ),
         ("title.en = 'x'\nquestions = ['five']", "questions[0] = 'five' is not allowed; allowed is a table"),
         (
-            GOOD.replace("title.en = ", "title = "),
-            "title = 'Mine' is not allowed; allowed is a table with the keys en and zh",
+            GOOD.replace('title.en = "Mine"', "title = 3"),
+            "title = 3 is not allowed; allowed is text in quotes, or a table with some of the keys en, zh",
         ),
         (
             GOOD.replace('"Mine"', '" "'),
-            "title is empty; allowed is text in title.en, in title.zh, or in both",
+            "title is empty; allowed is text in at least one of title.en, title.zh",
         ),
         (
             f"{GOOD}explanation.fr = 'x'",
@@ -230,8 +234,8 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
         (GOOD.replace('"Because."', '""'), "question 'a': explanation is empty; allowed is text in "),
         (f"{GOOD}note = {{}}", "question 'a': note is empty; "),
         (
-            f"{GOOD}note = 'a long text {'x' * 100}'",
-            f"question 'a': note = 'a long text {'x' * 46}… is not allowed; allowed is a table with the keys",
+            f"{GOOD}note = ['a long text {'x' * 100}']",
+            f"question 'a': note.en = ['a long text {'x' * 45}… is not allowed; allowed is text in quotes",
         ),
         (
             f"{GOOD}key_points.en = 'x'",
