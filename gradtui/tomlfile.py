@@ -118,7 +118,7 @@ def _explain(
 
 
 def _short(value: object) -> str:
-    """A value as a sentence can hold it: a paragraph in the wrong place would drown what is wrong with it."""
+    """`value` as text, cut after SHORT characters."""
     text = repr(value)
     return text if len(text) <= SHORT else f"{text[: SHORT - 1]}…"
 

@@ -1,4 +1,4 @@
-"""What each wiring must show exactly, or at step 0: identities, zeros, and laws of the stream's size."""
+"""What each topology must show exactly, or at step 0: identities, zeros, and laws of the stream's size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from gradtui.presets import AttnResConfig, HyperConfig, ModelConfig
 from gradtui.presets.parts import TOPOLOGIES
 from gradtui.zoo.corpus import load_corpus
 from gradtui.zoo.model import Layer, Transformer
-from gradtui.zoo.topologies import Sub, sinkhorn
+from gradtui.zoo.topologies.base import Sublayer
+from gradtui.zoo.topologies.multistream import sinkhorn
 
 WITHOUT_TRUNK = {"none", "attn_res"}
 TINY = 1e-300  # as good as no ε: then what a norm cannot see has no effect at all
@@ -31,12 +32,12 @@ def rms(x: Tensor) -> float:
     return float(x.detach().square().mean().sqrt())
 
 
-def subs(model: Transformer) -> list[tuple[str, Sub]]:
-    return [(site.name, module) for site, module in model.sites() if isinstance(module, Sub)]
+def subs(model: Transformer) -> list[tuple[str, Sublayer]]:
+    return [(site.name, module) for site, module in model.sites() if isinstance(module, Sublayer)]
 
 
 def stream(state: object) -> Tensor:
-    """What a probe hears of a state."""
+    """What a probe measures of a state."""
     return state if isinstance(state, Tensor) else state[0]  # type: ignore[index]
 
 
@@ -45,7 +46,7 @@ def shares(model: Transformer, tokens_BS: Tensor) -> dict[str, float]:
     trunks: dict[str, Tensor] = {}
     outputs: dict[str, Tensor] = {}
 
-    def listen(name: str, module: Sub) -> None:
+    def listen(name: str, module: Sublayer) -> None:
         def trunk_listener(trunk: Tensor) -> None:
             trunk.retain_grad()
             trunks[name] = trunk
@@ -69,16 +70,16 @@ WITH_TRUNK = [name for name in TOPOLOGIES if name not in WITHOUT_TRUNK]
 @pytest.mark.parametrize("topology", WITH_TRUNK)
 def test_listening_to_the_trunk_changes_nothing_to_the_last_bit(topology):
     config = legal(topology=topology, layers=4)
-    plain, heard = Transformer(config, 0), Transformer(config, 0)
+    plain, listened = Transformer(config, 0), Transformer(config, 0)
     calls: list[Tensor] = []
-    for _, module in subs(heard):
+    for _, module in subs(listened):
         module.trunk_listener = calls.append
-    a, b = plain.loss(tokens()), heard.loss(tokens())
+    a, b = plain.loss(tokens()), listened.loss(tokens())
     assert torch.equal(a, b)
     assert len(calls) == 8
     a.backward()
     b.backward()
-    for one, other in zip(plain.parameters(), heard.parameters(), strict=True):
+    for one, other in zip(plain.parameters(), listened.parameters(), strict=True):
         assert torch.equal(one.grad, other.grad)  # type: ignore[arg-type]
 
 
@@ -92,13 +93,13 @@ def test_what_came_along_the_trunk_is_the_gradient_without_the_branch(topology):
     state = enter(x, config)
     leaf = stream(state).detach().clone().requires_grad_()
     state = leaf if isinstance(state, Tensor) else state._replace(p=leaf)
-    heard: list[Tensor] = []
-    sub.trunk_listener = heard.append
+    views: list[Tensor] = []
+    sub.trunk_listener = views.append
     out = stream(sub(state))
     g = torch.randn(out.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    heard[0].retain_grad()
+    views[0].retain_grad()
     (whole,) = torch.autograd.grad(out, leaf, g, retain_graph=True)
-    (along,) = torch.autograd.grad(out, heard[0], g)
+    (along,) = torch.autograd.grad(out, views[0], g)
     sub.trunk_listener = None
     sub.branch.register_forward_hook(lambda _m, _a, y: y.detach())
     if topology in ("hyper_connections", "mhc"):
