@@ -16,10 +16,8 @@ import platformdirs
 from msgspec import Meta
 
 from gradtui.i18n import LANGUAGES, Localized, LocalizedList
+from gradtui.metrics import SELECTABLE
 from gradtui.tomlfile import Step, TomlError, choices, convert, dotted, read_table
-
-# What a "show me" may put on the charts: the metrics that the lab's `m` key cycles through.
-METRICS: tuple[str, ...] = ("stream_grad", "grad_norm", "act_rms", "mean_share", "update_ratio")
 
 
 class QuizError(ValueError):
@@ -36,7 +34,7 @@ QuestionId = Annotated[
 
 
 class Show(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What proves the answer in the lab: a preset in focus, others pinned, a metric, and where to look."""
+    """What proves the answer in the lab: a preset in focus, others pinned, a metric of the lab, where to look."""
 
     focus: str
     look: Localized
@@ -182,8 +180,8 @@ def _question_problem(question: Question) -> str | None:
 
 
 def _show_problem(show: Show) -> str | None:
-    if show.metric not in METRICS:
-        return f"show.metric = {show.metric!r} is not allowed; allowed: {choices(show.metric, METRICS)}"
+    if show.metric not in SELECTABLE:
+        return f"show.metric = {show.metric!r} is not allowed; allowed: {choices(show.metric, SELECTABLE)}"
     if not all(name.strip() for name in show.presets):
         return f"show = {list(show.presets)!r} is not allowed; focus and pins are the ids of presets"
     for number, name in enumerate(show.presets):

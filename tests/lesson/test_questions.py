@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from gradtui.i18n import LANGUAGES
 from gradtui.lesson import questions as bank
 from gradtui.lesson.questions import Pack, Question, QuizError, load_pack, load_packs
-from gradtui.metrics import SITE_METRICS
+from gradtui.metrics import SELECTABLE
 
 PRESETS = {"post-ln", "pre-ln", "post-rms", "pre-rms", "post-ln-warmup", "post-ln-deep", "pre-rms-100"}
 
@@ -77,18 +78,21 @@ class TestDay15:
     def test_explains_in_the_lessons_words(self, day15: Pack) -> None:
         assert {q.id: q.explanation.zh for q in day15.questions} == LESSON_EXPLANATIONS
 
-    def test_says_everything_in_both_languages(self, day15: Pack) -> None:
-        assert day15.title.en
-        assert day15.title.zh
+    def test_says_everything_in_every_language(self, day15: Pack) -> None:
+        assert set(day15.title.given()) == set(LANGUAGES)
         for question in day15.questions:
             assert question.note is not None
             assert question.show is not None
             for text in (question.question, question.explanation, question.note, question.show.look):
-                assert text.en.strip() == text.en != ""
-                assert text.zh.strip() == text.zh != ""
-                assert "\n" not in text.en + text.zh
-                assert "  " not in text.en + text.zh
-            assert 2 <= len(question.key_points.en) == len(question.key_points.zh) <= 4
+                assert set(text.given()) == set(LANGUAGES)
+                for line in text.given().values():
+                    assert line.strip() == line
+                    assert "\n" not in line
+                    assert "  " not in line
+            points = question.key_points.given()
+            assert set(points) == set(LANGUAGES)
+            assert len({len(lines) for lines in points.values()}) == 1
+            assert 2 <= len(question.key_points.get("en")) <= 4
 
     def test_english_is_english_and_chinese_is_chinese(self, day15: Pack) -> None:
         def chinese(text: str) -> bool:
@@ -107,13 +111,17 @@ class TestDay15:
             assert question.show is not None
             assert question.show.missing(PRESETS) == ()
             assert question.show.pins
-            assert question.show.metric in SITE_METRICS
+            assert question.show.metric in SELECTABLE
             assert "step" in question.show.look.en
             assert "步" in question.show.look.zh
 
 
-def test_every_metric_a_pack_may_show_is_measured() -> None:
-    assert set(bank.METRICS) <= set(SITE_METRICS)
+@pytest.mark.parametrize("metric", SELECTABLE)
+def test_a_question_may_show_every_metric_that_the_lab_cycles_through(tmp_path: Path, metric: str) -> None:
+    text = f"{GOOD}show.focus = 'pre-ln'\nshow.look.en = 'x'\nshow.metric = '{metric}'"
+    [question] = load_pack(write(tmp_path, text)).questions
+    assert question.show is not None
+    assert question.show.metric == metric
 
 
 def test_a_question_is_found_by_its_key(day15: Pack) -> None:
@@ -249,8 +257,8 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
         (f"{GOOD}show.focus = 'pre-ln'", "question 'a': show.look is missing"),
         (
             f"{GOOD}show.focus = 'pre-ln'\nshow.look.en = 'x'\nshow.metric = 'act_rsm'",
-            "question 'a': show.metric = 'act_rsm' is not allowed; allowed: stream_grad, grad_norm, act_rms, "
-            "mean_share, update_ratio (did you mean act_rms?)",
+            "question 'a': show.metric = 'act_rsm' is not allowed; allowed: "
+            f"{', '.join(SELECTABLE)} (did you mean act_rms?)",
         ),
         (
             f"{GOOD}show.focus = 'pre-ln'\nshow.look.en = 'x'\nshow.pins = ['pre-ln']",
