@@ -40,7 +40,7 @@ def why_not_writable(directory: Path) -> str:
     """Why no file can be made in `directory` (created if missing), or nothing if one can."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        # Permission bits do not tell: root may write where they say no, nobody where a disk is full.
+        # Permission bits are not enough: root may write where they say no, and no user may on a full disk.
         with tempfile.NamedTemporaryFile(dir=directory, prefix=".writable-") as file:
             file.write(b"gradtui")
             file.flush()

@@ -11,6 +11,8 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from gradtui.i18n import ENGLISH, LANGUAGES, Localized, PerLanguage, TwiceGivenError, gather
+
 S = TypeVar("S", bound=msgspec.Struct)
 Step = str | int
 SHORT = 60
@@ -54,13 +56,17 @@ def convert(
 ) -> S:
     """`table` as a `struct`; raises TomlError.
 
-    The struct's own `id` comes from the file's name and is no key. `what` is what the file is ("a preset"),
-    `where` names a path into it, `described` says what is allowed for types that cannot say so themselves.
+    The struct's own `id` comes from the file's name and is no key. Texts in several languages may be written in
+    either of the ways that `gradtui.i18n.localized` names. `what` is what the file is ("a preset"), `where` names
+    a path into it, `described` says what is allowed for types that cannot say so themselves.
     """
     if "id" in table:
         raise TomlError(f"id = {table['id']!r} is not allowed; the id of {what} is its file name")
     try:
+        table = gather(table, struct)
         return msgspec.convert(table, struct, strict=True)
+    except TwiceGivenError as error:
+        raise TomlError(str(error)) from None
     except msgspec.ValidationError as error:
         raise TomlError(_explain(str(error), table, struct, what, where, described or {})) from None
 
@@ -70,6 +76,20 @@ def choices(value: str, allowed: Iterable[str]) -> str:
     names = list(allowed)
     close = difflib.get_close_matches(value, names, n=1)
     return ", ".join(names) + (f" (did you mean {close[0]}?)" if close else "")
+
+
+def line_problem(key: str, text: Localized, *, required: bool = False) -> str | None:
+    """Why the text at `key` cannot stand on one line of the screen, as a sentence, or None.
+
+    `required`: in the languages that it is given in, and in at least one, it must not be blank.
+    """
+    allowed = "allowed is one line of visible characters"
+    if required and not text.given():
+        return f"{key} = '' is not allowed; {allowed}"
+    for language, line in text.given().items():
+        if not line.isprintable() or (required and not line.strip()):
+            return f"{key if language == ENGLISH else f'{key}.{language}'} = {line!r} is not allowed; {allowed}"
+    return None
 
 
 def _explain(
@@ -98,7 +118,7 @@ def _explain(
 
 
 def _short(value: object) -> str:
-    """A value as a sentence can hold it: a paragraph in the wrong place would drown what is wrong with it."""
+    """`value` as text, cut after SHORT characters."""
     text = repr(value)
     return text if len(text) <= SHORT else f"{text[: SHORT - 1]}…"
 
@@ -133,6 +153,9 @@ def _describe(type_: Any, described: Mapping[Any, str]) -> str:
     if type_ in described:
         return described[type_]
     if _is_struct(type_):
+        if issubclass(type_, PerLanguage):
+            one = _describe(msgspec.structs.fields(type_)[0].type, described)
+            return f"{one}, or a table with some of the keys {', '.join(LANGUAGES)}"
         return "a table"
     metadata = getattr(type_, "__metadata__", ())
     if metadata:

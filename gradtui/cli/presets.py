@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import msgspec
 
 from gradtui.cli.options import presets_option
 from gradtui.cli.output import notice
 from gradtui.errors import FAILURE
-from gradtui.presets import Library, load_library
+from gradtui.i18n import ENGLISH
+from gradtui.presets import Library, flatten, load_library
 
 
 @click.command()
@@ -25,7 +25,7 @@ def presets(as_json: bool, directories: tuple[Path, ...]) -> None:
     for error in library.errors:
         notice(str(error))
     if as_json:
-        click.echo(json.dumps([msgspec.to_builtins(preset) for preset in library.presets.values()]))
+        click.echo(json.dumps([flatten(preset) for preset in library.presets.values()]))
     else:
         for line in _lines(library):
             click.echo(line)
@@ -43,5 +43,5 @@ def _lines(library: Library) -> Iterator[str]:
             group = preset.group
             yield f"{group}:"
         key = next(digits, " ") if group == "lesson" else " "
-        about = f" — {preset.about}" if preset.about else ""
-        yield f"{key}  {preset.id:{width}}  {preset.title}{about}"
+        about = f" — {preset.summary(ENGLISH)}" if preset.summary(ENGLISH) else ""
+        yield f"{key}  {preset.id:{width}}  {preset.name(ENGLISH)}{about}"

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 
@@ -15,7 +14,7 @@ from gradtui import __version__
 from gradtui.analysis.alarms import AlarmTracker
 from gradtui.engine.device import choose_device
 from gradtui.metrics import CLIPPED, SAMPLED_METRICS, SITE_METRICS, TRUNK_SHARE, is_sampled_step
-from gradtui.presets import Preset
+from gradtui.presets import Preset, flatten
 from gradtui.presets.parts import OPTIMIZERS, SCHEDULES, resolve
 from gradtui.probe.discovery import measured_sites
 from gradtui.probe.meter import Meter
@@ -60,7 +59,7 @@ class Trainer:
             "source": "preset",
             "closely": list(SAMPLED_METRICS),
             "name": self.preset.id,
-            "preset": msgspec.to_builtins(self.preset),
+            "preset": flatten(self.preset),
             "seed": self.seed,
             "steps": training.steps,
             "device": self.device.type,

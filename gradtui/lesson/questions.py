@@ -15,10 +15,9 @@ import msgspec
 import platformdirs
 from msgspec import Meta
 
+from gradtui.i18n import LANGUAGES, Localized, LocalizedList
+from gradtui.metrics import SELECTABLE
 from gradtui.tomlfile import Step, TomlError, choices, convert, dotted, read_table
-
-# What a "show me" may put on the charts: the metrics that the lab's `m` key cycles through.
-METRICS: tuple[str, ...] = ("stream_grad", "grad_norm", "act_rms", "mean_share", "update_ratio")
 
 
 class QuizError(ValueError):
@@ -34,33 +33,11 @@ QuestionId = Annotated[
 ]
 
 
-class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A text in both languages. One may be left out: the other is then shown."""
-
-    en: str = ""
-    zh: str = ""
-
-    def get(self, language: str) -> str:
-        """The text in `language` ("en" or "zh"), or in the other one where it is missing."""
-        return (self.zh or self.en) if language == "zh" else (self.en or self.zh)
-
-
-class Points(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a good answer has, a line each, in both languages; one language may be left out."""
-
-    en: tuple[str, ...] = ()
-    zh: tuple[str, ...] = ()
-
-    def get(self, language: str) -> tuple[str, ...]:
-        """The points in `language` ("en" or "zh"), or in the other one where there are none."""
-        return (self.zh or self.en) if language == "zh" else (self.en or self.zh)
-
-
 class Show(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What proves the answer in the lab: a preset in focus, others pinned, a metric, and where to look."""
+    """What proves the answer in the lab: a preset in focus, others pinned, a metric of the lab, where to look."""
 
     focus: str
-    look: Text
+    look: Localized
     pins: tuple[str, ...] = ()
     metric: str = "stream_grad"
 
@@ -78,17 +55,17 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """One question, what a good answer has, its explanation, and what experiment adds to it (`note`)."""
 
     id: QuestionId
-    question: Text
-    explanation: Text
-    note: Text | None = None
-    key_points: Points = Points()
+    question: Localized
+    explanation: Localized
+    note: Localized | None = None
+    key_points: LocalizedList = LocalizedList()
     show: Show | None = None
 
 
 class Pack(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The questions of one file, in the order they are asked."""
 
-    title: Text
+    title: Localized
     questions: tuple[Question, ...]
     id: str = ""
 
@@ -148,8 +125,6 @@ def load_pack(path: Path) -> Pack:
     """Read one question pack; raises QuizError."""
     try:
         described = {
-            Text: "a table with the keys en and zh",
-            Points: "a table with the keys en and zh",
             tuple[Question, ...]: "a list of tables, [[questions]]",
         }
         pack = convert(read_table(path), Pack, what="a question pack", where=_where, described=described)
@@ -188,7 +163,7 @@ def _first_problem(pack: Pack) -> str | None:
 
 
 def _question_problem(question: Question) -> str | None:
-    texts: list[tuple[str, Text | None]] = [
+    texts: list[tuple[str, Localized | None]] = [
         ("question", question.question),
         ("explanation", question.explanation),
         ("note", question.note),
@@ -197,7 +172,7 @@ def _question_problem(question: Question) -> str | None:
     for key, text in texts:
         if text is not None and not _filled(text):
             return _empty(key)
-    for language, points in (("en", question.key_points.en), ("zh", question.key_points.zh)):
+    for language, points in question.key_points.given().items():
         for point in points:
             if not point.strip():
                 return f"key_points.{language} has the point {point!r}; a point has at least one character"
@@ -205,8 +180,8 @@ def _question_problem(question: Question) -> str | None:
 
 
 def _show_problem(show: Show) -> str | None:
-    if show.metric not in METRICS:
-        return f"show.metric = {show.metric!r} is not allowed; allowed: {choices(show.metric, METRICS)}"
+    if show.metric not in SELECTABLE:
+        return f"show.metric = {show.metric!r} is not allowed; allowed: {choices(show.metric, SELECTABLE)}"
     if not all(name.strip() for name in show.presets):
         return f"show = {list(show.presets)!r} is not allowed; focus and pins are the ids of presets"
     for number, name in enumerate(show.presets):
@@ -215,12 +190,13 @@ def _show_problem(show: Show) -> str | None:
     return None
 
 
-def _filled(text: Text) -> bool:
-    return bool(text.en.strip() or text.zh.strip())
+def _filled(text: Localized) -> bool:
+    return any(line.strip() for line in text.given().values())
 
 
 def _empty(key: str) -> str:
-    return f"{key} is empty; allowed is text in {key}.en, in {key}.zh, or in both"
+    keys = [f"{key}.{language}" for language in LANGUAGES]
+    return f"{key} is empty; allowed is text in at least one of {', '.join(keys)}"
 
 
 def _where(steps: list[Step], table: Mapping[str, Any]) -> str:

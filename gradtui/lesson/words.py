@@ -4,32 +4,25 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-# Unit sizes in seconds, and from how many of a unit on the next larger one is used.
-_UNITS: tuple[tuple[str, str, int, int], ...] = (
-    ("minute", "分钟", 60, 60),
-    ("hour", "小时", 3600, 24),
-    ("day", "天", 86400, 30),
-    ("month", "个月", 30 * 86400, 12),
+from gradtui.i18n import Words
+
+# Units by their key in i18n, their size in seconds, and the count from which the next larger unit is used.
+_UNITS: tuple[tuple[str, int, float], ...] = (
+    ("minute", 60, 60),
+    ("hour", 3600, 24),
+    ("day", 86400, 30),
+    ("month", 30 * 86400, 12),
+    ("year", 365 * 86400, float("inf")),
 )
-_YEAR = 365 * 86400
 
 
 def due_in_words(delta: timedelta, language: str) -> str:
     """How long until a question comes back, to the nearest unit; "now" if it is due already."""
-    seconds = delta.total_seconds()
-    chinese = language == "zh"
+    words, seconds = Words(language), delta.total_seconds()
     if seconds <= 0:
-        return "现在" if chinese else "now"
+        return words("due.now")
     if seconds < 30:
-        return "不到 1 分钟后" if chinese else "in under a minute"
-    for english, zh, size, limit in _UNITS:
-        count = max(1, round(seconds / size))
-        if count < limit:
-            return _phrase(count, english, zh, chinese)
-    return _phrase(max(1, round(seconds / _YEAR)), "year", "年", chinese)
-
-
-def _phrase(count: int, english: str, zh: str, chinese: bool) -> str:
-    if chinese:
-        return f"{count} {zh}后"
-    return f"in {count} {english}{'' if count == 1 else 's'}"
+        return words("due.soon")
+    counts = ((unit, max(1, round(seconds / size)), limit) for unit, size, limit in _UNITS)
+    unit, count = next((unit, count) for unit, count, limit in counts if count < limit)
+    return words(f"due.{unit}.{'one' if count == 1 else 'other'}", count=count)

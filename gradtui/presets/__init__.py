@@ -15,6 +15,8 @@ from gradtui.presets.config import (
     MoEConfig,
     Preset,
     TrainingConfig,
+    flatten,
+    unflatten,
 )
 from gradtui.presets.library import (
     Library,
@@ -39,9 +41,11 @@ __all__ = [
     "Preset",
     "PresetError",
     "TrainingConfig",
+    "flatten",
     "load_library",
     "load_preset",
     "parse_preset",
     "shipped_directory",
+    "unflatten",
     "user_directory",
 ]

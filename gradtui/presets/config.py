@@ -6,10 +6,15 @@ sense in `gradtui.presets.rules`.
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+
+from gradtui import i18n
+from gradtui.i18n import Localized
 
 Language = str
 GROUPS = ("lesson", "own", "relay", "kimi-k3", "alternatives")  # as they are listed
@@ -130,10 +135,8 @@ class TrainingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One experiment: what to build, how to train it, and what to look at."""
 
-    title: str
-    title_zh: str = ""
-    about: str = ""
-    about_zh: str = ""
+    title: Localized
+    about: Localized = Localized()
     group: str = "own"
     order: Whole = 1000
     corpus: str = "stdlib"
@@ -142,9 +145,25 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     id: str = ""
 
     def name(self, language: Language) -> str:
-        """The title in `language`; English where there is no other."""
-        return self.title_zh if language == "zh" and self.title_zh else self.title
+        """The title in `language`; English, or else another language, where there is none."""
+        return self.title.get(language)
 
     def summary(self, language: Language) -> str:
-        """The one-sentence description in `language`."""
-        return self.about_zh if language == "zh" and self.about_zh else self.about
+        """The one-sentence description in `language`, as with `name`."""
+        return self.about.get(language)
+
+
+def flatten(preset: Preset) -> dict[str, Any]:
+    """`preset` as run files and `gradtui presets --json` have it: with the keys `title`, `title_zh`, …"""
+    return i18n.flatten(preset)
+
+
+def unflatten(fact: object) -> Preset:
+    """The preset that a run file holds: the inverse of `flatten`. Raises msgspec.ValidationError.
+
+    Texts in languages that this gradtui does not have are left out.
+    """
+    if isinstance(fact, Mapping):
+        gathered = i18n.gather(fact, Preset)
+        fact = {key: value for key, value in gathered.items() if not re.match(r"(title|about)_", key)}
+    return msgspec.convert(fact, Preset)

@@ -97,14 +97,16 @@ NORMS: dict[str, Part] = {
 
 _TOPOLOGIES = "gradtui.zoo.topologies"
 TOPOLOGIES: dict[str, Topology] = {
-    "post": Topology(f"{_TOPOLOGIES}:Post", "Post", "x ← N(x + f(x))", norm_on_trunk=True),
-    "pre": Topology(f"{_TOPOLOGIES}:Pre", "Pre", "x ← x + f(N(x))", final_norm=True),
+    "post": Topology(f"{_TOPOLOGIES}.standard:Post", "Post", "x ← N(x + f(x))", norm_on_trunk=True),
+    "pre": Topology(f"{_TOPOLOGIES}.standard:Pre", "Pre", "x ← x + f(N(x))", final_norm=True),
     "sandwich": Topology(
-        f"{_TOPOLOGIES}:Sandwich", "Sandwich", "x ← x + N′(f(N(x)))", (NEEDS_NORM,), final_norm=True
+        f"{_TOPOLOGIES}.standard:Sandwich", "Sandwich", "x ← x + N′(f(N(x)))", (NEEDS_NORM,), final_norm=True
     ),
-    "olmo2": Topology(f"{_TOPOLOGIES}:OutputNorm", "OLMo 2", "x ← x + N(f(x))", (NEEDS_NORM,), final_norm=True),
+    "olmo2": Topology(
+        f"{_TOPOLOGIES}.standard:OutputNorm", "OLMo 2", "x ← x + N(f(x))", (NEEDS_NORM,), final_norm=True
+    ),
     "hybrid_norm": Topology(
-        f"{_TOPOLOGIES}:HybridNorm",
+        f"{_TOPOLOGIES}.standard:HybridNorm",
         "HybridNorm",
         "x ← x + f(x), q, k, v normed;  x ← N(x) + f(N(x))",
         (
@@ -125,7 +127,7 @@ TOPOLOGIES: dict[str, Topology] = {
         norms_qkv=True,
     ),
     "deepnorm": Topology(
-        f"{_TOPOLOGIES}:DeepNorm",
+        f"{_TOPOLOGIES}.scaled:DeepNorm",
         "DeepNorm",
         "x ← N(αx + f(x)), α = (2L)^¼",
         (
@@ -141,10 +143,10 @@ TOPOLOGIES: dict[str, Topology] = {
         norm_on_trunk=True,
     ),
     "keel": Topology(
-        f"{_TOPOLOGIES}:Keel", "Keel", "x ← N′(αx + f(N(x))), α = 2L", (NEEDS_NORM,), norm_on_trunk=True
+        f"{_TOPOLOGIES}.scaled:Keel", "Keel", "x ← N′(αx + f(N(x))), α = 2L", (NEEDS_NORM,), norm_on_trunk=True
     ),
     "residual_dual": Topology(
-        f"{_TOPOLOGIES}:ResiDual",
+        f"{_TOPOLOGIES}.multistream:ResiDual",
         "ResiDual",
         "y = f(p);  p ← N(p + y), d ← d + y;  x = p + N(d)",
         (NEEDS_NORM,),
@@ -152,7 +154,7 @@ TOPOLOGIES: dict[str, Topology] = {
         norm_on_trunk=True,
     ),
     "mix_ln": Topology(
-        f"{_TOPOLOGIES}:MixLN",
+        f"{_TOPOLOGIES}.standard:MixLN",
         "Mix-LN",
         "Post in the first L/4 layers, then Pre",
         (NEEDS_NORM,),
@@ -160,7 +162,7 @@ TOPOLOGIES: dict[str, Topology] = {
         norm_on_trunk=True,
     ),
     "lns": Topology(
-        f"{_TOPOLOGIES}:LayerNormScaling",
+        f"{_TOPOLOGIES}.scaled:LayerNormScaling",
         "LNS",
         "x ← x + f(N(x)/√ℓ)",
         (
@@ -173,36 +175,36 @@ TOPOLOGIES: dict[str, Topology] = {
         ),
         final_norm=True,
     ),
-    "rezero": Topology(f"{_TOPOLOGIES}:ReZero", "ReZero", "x ← x + αf(x), α = 0 at first", (NO_NORM,)),
+    "rezero": Topology(f"{_TOPOLOGIES}.scaled:ReZero", "ReZero", "x ← x + αf(x), α = 0 at first", (NO_NORM,)),
     "hyper_connections": Topology(
-        f"{_TOPOLOGIES}:HyperConnections",
+        f"{_TOPOLOGIES}.multistream:HyperConnections",
         "Hyper-Connections",
         "X ← A_rᵀX + B f(N(A_mᵀX))",
         reads="hyper",
         final_norm=True,
     ),
     "mhc": Topology(
-        f"{_TOPOLOGIES}:ManifoldHyperConnections",
+        f"{_TOPOLOGIES}.multistream:ManifoldHyperConnections",
         "mHC",
         "X ← H_resᵀX + H_post f(N(H_pre X)), H_res doubly stochastic",
         reads="hyper",
         final_norm=True,
     ),
     "attn_res": Topology(
-        "gradtui.zoo.depth_attention:AttnRes",
+        f"{_TOPOLOGIES}.depth_attention:AttnRes",
         "AttnRes",
         "h ← Σ αᵢvᵢ, α = softmax(wᵀN(vᵢ));  v ← f(N(h))",
         reads="attn_res",
         final_norm=True,
     ),
     "ngpt": Topology(
-        "gradtui.zoo.ngpt:NGPT",
+        f"{_TOPOLOGIES}.ngpt:NGPT",
         "nGPT",
         "x ← N(x + α(N(f(x)) − x)), N(x) = x/‖x‖",
         (NO_NORM, _ngpt_only("mixer"), _ngpt_only("feedforward")),
         norm_on_trunk=True,
     ),
-    "none": Topology(f"{_TOPOLOGIES}:NoResidual", "no residual", "x ← f(N(x))", final_norm=True),
+    "none": Topology(f"{_TOPOLOGIES}.standard:NoResidual", "no residual", "x ← f(N(x))", final_norm=True),
 }
 
 QK_NORMS = ("none", "per_head", "full")

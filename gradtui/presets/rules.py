@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gradtui.presets import parts
 from gradtui.presets.config import GROUPS, ModelConfig, Preset
-from gradtui.tomlfile import choices
+from gradtui.tomlfile import choices, line_problem
 
 # The names that a setting may have, by its dotted key. A setting that is a list may have them in any number.
 CHOICES: dict[str, Collection[str]] = {
@@ -77,11 +77,7 @@ def _unknown_name(preset: Preset) -> str | None:
 
 
 def _unprintable_text(preset: Preset) -> str | None:
-    for key in ("title", "title_zh", "about", "about_zh"):
-        value = getattr(preset, key)
-        if not value.isprintable() or (key == "title" and not value.strip()):
-            return f"{key} = {value!r} is not allowed; allowed is one line of visible characters"
-    return None
+    return line_problem("title", preset.title, required=True) or line_problem("about", preset.about)
 
 
 def _broken_relation(preset: Preset) -> str | None:

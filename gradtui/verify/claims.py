@@ -16,8 +16,9 @@ import msgspec
 from msgspec import Meta
 
 from gradtui.analysis.quantities import QUANTITIES, TAKES
+from gradtui.i18n import Localized
 from gradtui.presets import Language, shipped_directory, user_directory
-from gradtui.tomlfile import TomlError, choices, convert, read_table
+from gradtui.tomlfile import TomlError, choices, convert, line_problem, read_table
 from gradtui.verify.bounds import ALLOWED, Bound, parse_bound
 from gradtui.verify.registry import BENCHMARKS, INVARIANTS, MODES, PASSES
 
@@ -70,12 +71,10 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """
 
     lesson: str
-    text: str
-    text_zh: str
+    text: Localized
     bound: str
     measure: Measure
-    note: str = ""
-    note_zh: str = ""
+    note: Localized = Localized()
     caveat: bool = False
     quick: bool = False
     order: Annotated[int, Meta(ge=0, description="a whole number ≥ 0")] = 1000
@@ -83,11 +82,11 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def says(self, language: Language) -> str:
         """The claim itself in `language`."""
-        return self.text_zh if language == "zh" else self.text
+        return self.text.get(language)
 
     def adds(self, language: Language) -> str:
-        """The note in `language`; English where there is no other."""
-        return self.note_zh if language == "zh" and self.note_zh else self.note
+        """The note in `language`, "" where there is none."""
+        return self.note.get(language)
 
     @property
     def limits(self) -> Bound:
@@ -161,13 +160,13 @@ def parse_claim(table: Mapping[str, Any], *, id: str, source: str) -> Claim:
 
 
 def _first_problem(claim: Claim) -> str | None:
-    for key in ("lesson", "text", "text_zh", "note", "note_zh"):
-        value = getattr(claim, key)
-        if not value.isprintable() or (not value.strip() and not key.startswith("note")):
-            return f"{key} = {value!r} is not allowed; allowed is one line of visible characters"
+    for key, text in (("lesson", Localized(en=claim.lesson)), ("text", claim.text), ("note", claim.note)):
+        problem = line_problem(key, text, required=key != "note")
+        if problem:
+            return problem
     if parse_bound(claim.bound) is None:
         return f"bound = {claim.bound!r} is not allowed; allowed is {ALLOWED}"
-    if claim.caveat and not claim.note:
+    if claim.caveat and not claim.note.given():
         return "caveat = true needs a note that says what the caveat is"
     measure = claim.measure
     if measure.kind not in KINDS:

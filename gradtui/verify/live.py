@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from gradtui.analysis.quantities import QUANTITIES, Numbers, read_series, read_spread
-from gradtui.presets import Preset
+from gradtui.presets import Preset, unflatten
 from gradtui.runs.reader import RunReader
 from gradtui.verify.claims import Claim, Sample
 from gradtui.verify.measure import compare, take
@@ -39,7 +39,7 @@ def claims_of(preset: Preset, claims: Iterable[Claim], run_facts: Mapping[str, o
     """
     recorded = run_facts.get("preset")
     try:
-        same = experiment(msgspec.convert(recorded, Preset)) == experiment(preset)
+        same = experiment(unflatten(recorded)) == experiment(preset)
     except msgspec.ValidationError:
         same = False
     if not same:

@@ -27,7 +27,7 @@ TRAINING_SOURCES = (
 INVARIANT_SOURCES = ("zoo", "verify/invariants.py")
 BENCHMARK_SOURCES = ("zoo/norms.py", "verify/benchmarks.py")
 KEPT_DAYS = 30  # after which what no claim has asked for is removed
-_WORDS = frozenset({"id", "title", "title_zh", "about", "about_zh", "group", "order"})
+_WORDS = frozenset({"id", "title", "about", "group", "order"})
 
 
 class Store:

@@ -1,7 +1,7 @@
 """How weights start. Each function fills every matrix of a model from one random generator.
 
 Matrices are drawn in the order of `named_modules`, and norms draw nothing. So one seed gives the same branch
-weights under LayerNorm and RMSNorm and under Post and Pre: what differs between two curves is the wiring.
+weights under LayerNorm and RMSNorm and under Post and Pre: what differs between two curves is the topology.
 Biases are 0; norms keep the γ = 1, β = 0 of their constructors.
 
 The default (PyTorch's own uniform init) is never used. A std of 0.02 at width 64 makes branches carry almost

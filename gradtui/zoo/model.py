@@ -15,22 +15,8 @@ from torch.nn.functional import cross_entropy
 from gradtui.presets import ModelConfig
 from gradtui.presets.parts import FEEDFORWARDS, INITS, MIXERS, NORMS, TOPOLOGIES, resolve
 from gradtui.runs.schema import Site
-from gradtui.zoo.topologies import NormMaker, Place, State, Sub
-
-VOCABULARY = 256
-
-
-class Embedding(nn.Module):
-    """x_0 = token + learned position, or the token alone: (B, T) byte values to (B, T, D)."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.token = nn.Embedding(VOCABULARY, config.width)
-        self.position = nn.Embedding(config.context, config.width) if config.position == "learned" else None
-
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        x_BTD: Tensor = self.token(tokens_BT)
-        return x_BTD if self.position is None else x_BTD + self.position.weight[: tokens_BT.shape[1]]
+from gradtui.zoo.embedding import VOCABULARY, Embedding
+from gradtui.zoo.topologies.base import NormMaker, State, Sublayer, SublayerPosition
 
 
 class Layer(nn.Module):
@@ -38,12 +24,13 @@ class Layer(nn.Module):
 
     def __init__(self, config: ModelConfig, index: int = 0) -> None:
         super().__init__()
-        wire = resolve(TOPOLOGIES[config.topology])
+        sublayer: type[Sublayer] = resolve(TOPOLOGIES[config.topology])
         norm = norm_maker(config)
         mixer = resolve(MIXERS[config.mixer_of(index)])
         feedforward = resolve(FEEDFORWARDS[config.feedforward_of(index)])
-        self.mixer: Sub = wire(mixer(config), norm, Place(2 * index, "mixer", config))
-        self.feedforward: Sub = wire(feedforward(config), norm, Place(2 * index + 1, "feedforward", config))
+        first, second = 2 * index, 2 * index + 1
+        self.mixer = sublayer(mixer(config), norm, SublayerPosition(first, "mixer", config))
+        self.feedforward = sublayer(feedforward(config), norm, SublayerPosition(second, "feedforward", config))
 
     def forward(self, state: State) -> State:
         return self.feedforward(self.mixer(state))
@@ -64,16 +51,16 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         topology = TOPOLOGIES[config.topology]
-        wire: type[Sub] = resolve(topology)
+        sublayer: type[Sublayer] = resolve(topology)
         norm = norm_maker(config)
         with torch.random.fork_rng(devices=[]):  # nn.Linear draws a first init of its own, replaced below
-            self.embedding = (wire.Embedding or Embedding)(config)
+            self.embedding = (sublayer.Embedding or Embedding)(config)
             self.layers = nn.ModuleList(Layer(config, index) for index in range(config.layers))
             self.final_norm: nn.Module | None = None
             if topology.final_norm and config.norm != "none":
-                self.final_norm = wire.FinalNorm(norm) if wire.FinalNorm else norm()
-            self.head = (wire.Head or nn.Linear)(config.width, VOCABULARY)
-        self._enter, self._leave = wire.enter, wire.leave
+                self.final_norm = sublayer.FinalNorm(norm) if sublayer.FinalNorm else norm()
+            self.head = (sublayer.Head or nn.Linear)(config.width, VOCABULARY)
+        self._enter, self._leave = sublayer.enter, sublayer.leave
         resolve(INITS[config.init])(self, config, torch.Generator().manual_seed(seed))
         for module in self.modules():
             start = getattr(module, "start", None)
@@ -101,12 +88,12 @@ class Transformer(nn.Module):
         return cross_entropy(logits_BTV.flatten(0, 1), tokens_BS[:, 1:].flatten())
 
     def after_step(self) -> None:
-        """Let every module that has something to do after an optimizer step do it."""
+        """Call `after_step` of every module that has one; to be called after each optimizer step."""
         for module in self._acting:
             module.after_step()
 
     def sites(self) -> list[tuple[Site, nn.Module]]:
-        """The measured places, in forward order, each with the module whose output leaves it.
+        """The measured sites, in forward order, each with the module whose output leaves it.
 
         The modules' parameters partition the model's: a sublayer's norm belongs to its sublayer.
         """
@@ -124,11 +111,11 @@ class Transformer(nn.Module):
         return sites
 
     def readings(self) -> dict[str, dict[str, Tensor]]:
-        """What modules tell of themselves in their last training pass, by site: detached tensors by name."""
+        """What modules report of themselves in their last training pass, by site: detached tensors by name."""
         found: dict[str, dict[str, Tensor]] = {}
-        for site, place in self.sites():
-            for module in place.modules():
-                told = getattr(module, "readings", None)
-                if isinstance(told, dict) and told:
-                    found.setdefault(site.name, {}).update(told)
+        for site, measured in self.sites():
+            for module in measured.modules():
+                readings = getattr(module, "readings", None)
+                if isinstance(readings, dict) and readings:
+                    found.setdefault(site.name, {}).update(readings)
         return found

@@ -150,7 +150,7 @@ def blocks(experts_NK: Tensor, experts: int) -> tuple[Tensor, Tensor, Tensor]:
     """Where the work of N·K pairs of a token and an expert goes, in blocks of ROWS rows with one expert each.
 
     Returns each pair's row among all M·R rows (N, K), the token in every row (M, R; a padded row works on token
-    0 and nobody reads it), and every block's expert (M,).
+    0 and is not read), and every block's expert (M,).
     """
     N, K = experts_NK.shape
     M = N * K // ROWS + experts

@@ -1,4 +1,4 @@
-"""nGPT: every vector of length 1, weights included (Loshchilov et al. 2024, arXiv 2410.01131).
+"""Parts of nGPT: every vector of length 1, weights included (Loshchilov et al. 2024, arXiv 2410.01131).
 
 Legend: B batch, T time, D width, H heads, K head width, F hidden, V vocabulary.
 A matrix's vectors along the width are the ones of length 1: rows where it reads the stream, columns where it
@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, scaled_dot_product_attention, silu
 
 from gradtui.presets import ModelConfig
-from gradtui.zoo.model import Embedding
-from gradtui.zoo.topologies import NormMaker, Place, Sub
+from gradtui.zoo.embedding import Embedding
 
 
 class Scale(nn.Module):
@@ -38,14 +37,14 @@ class UnitEmbedding(Embedding):
         return normalize(super().forward(tokens_BT), dim=-1)
 
     def start(self) -> None:
-        """As after every step."""
+        """Make every vector one of length 1."""
         self.after_step()
 
     def after_step(self) -> None:
         """Make every vector one of length 1."""
-        _unit_(self.token.weight, dim=1)
+        normalize_(self.token.weight, dim=1)
         if self.position is not None:
-            _unit_(self.position.weight, dim=1)
+            normalize_(self.position.weight, dim=1)
 
 
 class UnitHead(nn.Linear):
@@ -59,41 +58,12 @@ class UnitHead(nn.Linear):
         return self.s_z() * super().forward(x_BTD)  # type: ignore[no-any-return]
 
     def start(self) -> None:
-        """As after every step."""
+        """Make every vector one of length 1."""
         self.after_step()
 
     def after_step(self) -> None:
         """Make every row one of length 1."""
-        _unit_(self.weight, dim=1)
-
-
-class NGPT(Sub):
-    """x ← N(x + α ⊙ (N(f(x)) − x)), N(x) = x/‖x‖: a step of learned size α towards f(x) on the sphere.
-
-    Loshchilov et al. 2024, eqs. 10 and 11. |α| is one number for each channel, 0.05 at the start. RMS(x) = 1/√D.
-    """
-
-    Embedding = UnitEmbedding
-    Head = UnitHead
-
-    def __init__(self, branch: nn.Module, norm: NormMaker, place: Place) -> None:
-        super().__init__(branch, nn.Identity, place)
-        self.alpha = Scale(place.config.width, start=0.05, stored=1 / math.sqrt(place.config.width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        f, alpha = self.branch, self.alpha().abs()
-        y = normalize(f(x), dim=-1)
-        x = self.along(x)
-        return normalize(x + alpha * (y - x), dim=-1)
-
-    def start(self) -> None:
-        self.after_step()
-
-    def after_step(self) -> None:
-        """Make every vector of the branch's matrices one of length 1."""
-        for name, module in self.branch.named_children():
-            if isinstance(module, nn.Linear):
-                _unit_(module.weight, dim=0 if name == "out" else 1)
+        normalize_(self.weight, dim=1)
 
 
 class UnitAttention(nn.Module):
@@ -135,6 +105,6 @@ class UnitSwiGLU(nn.Module):
 
 
 @torch.no_grad()
-def _unit_(weight: Tensor, dim: int) -> None:
+def normalize_(weight: Tensor, dim: int) -> None:
     """Divide the vectors along `dim` by their lengths, in place."""
     weight.copy_(normalize(weight, dim=dim))

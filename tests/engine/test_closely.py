@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gradtui.engine.trainer import Trainer
+from gradtui.i18n import Localized
 from gradtui.metrics import FIRST_SAMPLED, SAMPLE_EVERY
 from gradtui.presets import ModelConfig, MoEConfig, Preset, TrainingConfig
 from gradtui.runs.reader import RunReader
@@ -19,7 +20,7 @@ from gradtui.zoo.model import Transformer
 
 def preset(**model: object) -> Preset:
     config = ModelConfig(layers=3, width=16, heads=2, context=16, **model)  # type: ignore[arg-type]
-    return Preset(title="x", id="x", model=config, training=TrainingConfig(steps=100, batch=2))
+    return Preset(title=Localized(en="x"), id="x", model=config, training=TrainingConfig(steps=100, batch=2))
 
 
 def record(chosen: Preset, path: Path, steps: int) -> RunReader:

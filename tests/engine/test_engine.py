@@ -20,6 +20,7 @@ from gradtui.engine.lane import _Lane
 from gradtui.engine.orders import Order, Report
 from gradtui.engine.schedule import allot
 from gradtui.engine.supervisor import MOST_WAITING, LaneProcess
+from gradtui.i18n import Localized
 from gradtui.presets import ModelConfig, Preset, TrainingConfig
 from gradtui.runs import RunError
 from gradtui.runs.reader import RunReader
@@ -28,7 +29,8 @@ SMALL = ModelConfig(layers=2, width=16, heads=2, context=16)
 
 
 def preset(name: str, steps: int = 30, **training: object) -> Preset:
-    return Preset(title=name, id=name, model=SMALL, training=TrainingConfig(steps=steps, batch=2, **training))  # type: ignore[arg-type]
+    recipe = TrainingConfig(steps=steps, batch=2, **training)  # type: ignore[arg-type]
+    return Preset(title=Localized(en=name), id=name, model=SMALL, training=recipe)
 
 
 class Driver:

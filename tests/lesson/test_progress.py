@@ -1,4 +1,4 @@
-"""Progress: answers and schedules on disk, and what happens when the disk does not play along."""
+"""Progress: answers and schedules on disk, and what happens when the disk fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gradtui.lesson import progress as room
+from gradtui.lesson import progress_file
 from gradtui.lesson.progress import Answer, Grade, Progress, ProgressError
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -133,14 +133,6 @@ class TestSchedule:
         assert NOON < dues[0] < dues[1] < dues[2] < dues[3]
         assert dues[0] - NOON == timedelta(minutes=1)
         assert dues[3] - NOON > timedelta(days=1)
-
-    def test_preview_is_what_grading_then_does(self, progress: Progress) -> None:
-        progress.grade(Q1, "x", Grade.GOOD)
-        later = NOON + timedelta(minutes=10)
-        preview = progress.preview(Q1, later)
-        assert list(preview) == list(Grade)
-        assert progress.history(Q1)[-1].at == NOON
-        assert progress.grade(Q1, "x", Grade.HARD, later).due == preview[Grade.HARD]
 
     def test_good_answers_move_it_further_and_further_away(self, progress: Progress) -> None:
         at, waits = NOON, []
@@ -265,7 +257,7 @@ class TestTwoAtOnce:
     def test_a_file_locked_for_good_is_a_sentence(
         self, path: Path, progress: Progress, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(room, "BUSY_SECONDS", 0.05)
+        monkeypatch.setattr(progress_file, "BUSY_SECONDS", 0.05)
         with Progress(path) as patient:
             other = sqlite3.connect(path, isolation_level=None)
             other.execute("BEGIN EXCLUSIVE")

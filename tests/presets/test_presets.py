@@ -63,7 +63,8 @@ def test_every_shipped_preset_loads_is_explained_and_round_trips(path):
     for language in LANGUAGES:
         assert preset.name(language).strip()
         assert 20 <= len(preset.summary(language)) <= 400
-    assert any("\u4e00" <= char <= "\u9fff" for char in preset.about_zh)
+    assert set(preset.title.given()) == set(preset.about.given()) == set(LANGUAGES)
+    assert any("\u4e00" <= char <= "\u9fff" for char in preset.summary("zh"))
     table = msgspec.to_builtins(preset)
     del table["id"]
     assert parse_preset(table, id=preset.id, source="again") == preset
@@ -291,7 +292,7 @@ def test_bad_presets_never_hide_good_ones(tmp_path):
 
 def test_a_later_directory_replaces_a_preset_of_the_same_name(tmp_path):
     write(tmp_path, 'title = "my own Post-LN"', "post-ln")
-    assert load_library([tmp_path]).get("post-ln").title == "my own Post-LN"
+    assert load_library([tmp_path]).get("post-ln").name("en") == "my own Post-LN"
 
 
 def test_an_unknown_preset_is_answered_with_the_nearest_name():

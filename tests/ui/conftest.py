@@ -12,6 +12,7 @@ from conftest import make_frame, make_sites
 from textual.pilot import Pilot
 
 from gradtui.engine import protocol
+from gradtui.i18n import Localized
 from gradtui.presets import Library, ModelConfig, Preset, TrainingConfig
 from gradtui.runs.schema import Event, Frame
 from gradtui.runs.writer import RunWriter
@@ -35,8 +36,7 @@ def make_library() -> Library:
     presets = [
         Preset(
             id=name,
-            title=title,
-            title_zh=f"中文{title}",
+            title=Localized(en=title, zh=f"中文{title}"),
             group="lesson",
             model=ModelConfig(layers=4, topology=topology, norm=norm),
             training=TrainingConfig(steps=400, warmup=warmup),

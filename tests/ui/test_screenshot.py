@@ -7,12 +7,11 @@ import os
 import re
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from gradtui.engine import protocol
 from gradtui.metrics import SITE_METRICS
-from gradtui.presets import load_library
+from gradtui.presets import flatten, load_library
 from gradtui.presets.parts import TOPOLOGIES
 from gradtui.runs.schema import Event, Frame, Site
 from ui.conftest import Bench, until
@@ -37,7 +36,7 @@ def replay(lab: Bench, name: str) -> None:
     recorded = np.load(RECORDED)
     preset = lab.session.lanes[name].preset
     assert preset is not None
-    lab.facts[name] = {"preset": msgspec.to_builtins(preset)}
+    lab.facts[name] = {"preset": flatten(preset)}
     lab.sites = sites_of(preset.model.topology, preset.model.layers)
     rows = [list(recorded["metrics"]).index(metric) for metric in SITE_METRICS]
     frames = [

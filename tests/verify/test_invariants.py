@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import torch
 
+from gradtui.i18n import Localized
 from gradtui.presets import ModelConfig, Preset
 from gradtui.verify import VerifyError, invariants
 from gradtui.zoo.model import Transformer
@@ -15,7 +16,7 @@ from gradtui.zoo.model import Transformer
 
 def preset(**changes) -> Preset:
     config = ModelConfig(**({"layers": 3, "width": 16, "heads": 2, "context": 8} | changes))
-    return Preset(title="x", corpus="markov", model=config, id="tiny")
+    return Preset(title=Localized(en="x"), corpus="markov", model=config, id="tiny")
 
 
 def test_only_pre_norms_trunk_is_a_sum():

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 
-import msgspec
 import numpy as np
 import pytest
 from verify.conftest import a_claim, a_sample
 
 from gradtui.metrics import SITE_METRICS
-from gradtui.presets import load_library
+from gradtui.presets import flatten, load_library
 from gradtui.runs.reader import RunReader
 from gradtui.runs.schema import Event, Frame, Site
 from gradtui.runs.writer import RunWriter
@@ -90,14 +89,14 @@ def test_a_metric_that_the_run_does_not_record_leaves_the_claim_open(make_run):
 
 
 def test_only_claims_that_this_run_alone_can_decide_are_its_own():
-    facts = {"preset": msgspec.to_builtins(POST)}
+    facts = {"preset": flatten(POST)}
     own = [claim.id for claim in claims_of(POST, load_claims().claims.values(), facts)]
     assert "post-ln-collapses" in own
     assert not {"pre-ln-learns", "warmup-rescues-18-layers", "rmsnorm-same-loss", "post-ln-trunk-share"} & set(own)
 
 
 def test_a_run_of_the_same_name_with_other_settings_has_no_claims():
-    other = msgspec.to_builtins(POST)
+    other = flatten(POST)
     other["model"]["layers"] = 3
     claims = load_claims().claims.values()
     assert claims_of(POST, claims, {"preset": other}) == []
@@ -111,7 +110,7 @@ def test_a_claim_about_what_a_preset_tells_of_itself_is_marked_as_it_goes(tmp_pa
     preset = library["k3-latent-moe-no-norm"]
     path = tmp_path / "a.gradtui"
     sites = [Site("a", 0, "feedforward", 0), Site("b", 1, "feedforward", 1)]
-    facts = {"name": preset.id, "preset": msgspec.to_builtins(preset), "seed": 0}
+    facts = {"name": preset.id, "preset": flatten(preset), "seed": 0}
     with RunWriter(path, sites, facts) as writer:
         for step, high in enumerate((1.1, 1.2, 2.0)):
             values = np.ones((len(SITE_METRICS), 2), np.float32)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from gradtui.presets import AttnResConfig, ModelConfig, TrainingConfig
 from gradtui.presets.parts import OPTIMIZERS, resolve
 from gradtui.zoo.corpus import load_corpus
-from gradtui.zoo.depth_attention import AttnRes
 from gradtui.zoo.model import Transformer
+from gradtui.zoo.topologies.depth_attention import AttnRes
 
 LAYERS = 4
 

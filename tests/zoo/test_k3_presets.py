@@ -1,4 +1,4 @@
-"""Kimi K3's presets: routed and wired as the report says, and showing what they are there to show."""
+"""Kimi K3's presets: routed and connected as the report says, and showing what they are there to show."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 from gradtui.presets import KDAConfig, ModelConfig, MoEConfig, Preset, load_preset, shipped_directory
 from gradtui.presets.parts import OPTIMIZERS, resolve
 from gradtui.zoo.corpus import load_corpus
-from gradtui.zoo.depth_attention import AttnRes
 from gradtui.zoo.kda import KDA
 from gradtui.zoo.mla import MLA
 from gradtui.zoo.model import Transformer
 from gradtui.zoo.moe import LatentMoE, SiTUGLU
+from gradtui.zoo.topologies.depth_attention import AttnRes
 
 NAMES = ["k3-latent-moe", "k3-latent-moe-no-norm", "k3-latent-moe-64", "kimi-k3-mini"]
 
@@ -73,12 +73,12 @@ def test_sixteen_of_896_experts_are_routed_and_the_norm_is_all_that_differs():
 def test_the_scale_of_u_spreads_over_tokens_and_only_the_norm_keeps_it_from_the_way_up():
     for name in ("k3-latent-moe", "k3-latent-moe-no-norm"):
         model, _ = train(preset(name).model, name, 1)
-        readings = [told for site, told in model.readings().items() if site.endswith("feedforward")]
+        readings = [reading for site, reading in model.readings().items() if site.endswith("feedforward")]
         assert len(readings) == 4
-        for told in readings:
-            low, _, high = told["routed_rms"].tolist()
+        for reading in readings:
+            low, _, high = reading["routed_rms"].tolist()
             assert high > 2 * low
-            low, _, high = told["latent_rms"].tolist()
+            low, _, high = reading["latent_rms"].tolist()
             if name == "k3-latent-moe":
                 assert low == pytest.approx(1, abs=0.01)
                 assert high == pytest.approx(1, abs=0.01)
@@ -89,7 +89,7 @@ def test_the_scale_of_u_spreads_over_tokens_and_only_the_norm_keeps_it_from_the_
 def test_quantile_balancing_evens_the_load_out_with_the_second_step():
     name = "k3-latent-moe"
     before, after = (
-        [told["load"].item() for told in train(preset(name).model, name, steps)[0].readings().values()]
+        [reading["load"].item() for reading in train(preset(name).model, name, steps)[0].readings().values()]
         for steps in (1, 2)
     )
     assert sum(after) < 0.75 * sum(before)

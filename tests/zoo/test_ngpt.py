@@ -52,13 +52,13 @@ def test_every_vector_has_length_one_at_the_start_and_after_every_step():
 
 def test_the_stream_lies_on_the_sphere_everywhere():
     model = Transformer(CONFIG, 0)
-    heard: list[Tensor] = []
+    outputs: list[Tensor] = []
     for site, module in model.sites():
         if site.kind in ("embedding", "mixer", "feedforward"):
-            module.register_forward_hook(lambda _m, _a, out: heard.append(out))
+            module.register_forward_hook(lambda _m, _a, out: outputs.append(out))
     model(tokens()[:, :-1])
-    assert len(heard) == 7
-    for x_BTD in heard:
+    assert len(outputs) == 7
+    for x_BTD in outputs:
         torch.testing.assert_close(x_BTD.norm(dim=-1), torch.ones(2, 12), rtol=0, atol=1e-5)
 
 

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from gradtui.presets import HyperConfig, ModelConfig
 from gradtui.zoo.model import Layer, Transformer
 from gradtui.zoo.norms import Derf, DyT
-from gradtui.zoo.topologies import HyperConnections, ManifoldHyperConnections, Place
+from gradtui.zoo.topologies.base import SublayerPosition
+from gradtui.zoo.topologies.multistream import HyperConnections, ManifoldHyperConnections
 
 BATCH, TIME, WIDTH, HEADS, HIDDEN = 2, 9, 32, 4, 96
 K = WIDTH // HEADS
@@ -279,9 +280,9 @@ def test_elementwise_norms_are_those_of_x_transformers(ours, name):
         torch.testing.assert_close(one, other, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def place(**parts) -> Place:
+def position(**parts) -> SublayerPosition:
     config = ModelConfig(width=WIDTH, heads=HEADS, context=TIME, norm="none", **parts)
-    return Place(3, "feedforward", config)
+    return SublayerPosition(3, "feedforward", config)
 
 
 class OurRMSNormWithoutEps(nn.Module):
@@ -299,7 +300,7 @@ def test_hyper_connections_are_those_of_the_package():
     package = pytest.importorskip("hyper_connections")
     branch = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
     oracle = package.HyperConnections(4, dim=WIDTH, branch=branch, layer_index=3).double()
-    ours = HyperConnections(branch, nn.Identity, place(hyper=HyperConfig(streams=4)))
+    ours = HyperConnections(branch, nn.Identity, position(hyper=HyperConfig(streams=4)))
     with torch.no_grad():
         for parameter in oracle.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -324,7 +325,7 @@ def test_mhc_connections_are_those_of_deepseek_v4():
         hc_mult=4, hc_sinkhorn_iters=20, hc_eps=0.0, rms_norm_eps=1e-5, hidden_size=WIDTH
     )
     oracle = module.DeepseekV4HyperConnection(config)
-    ours = ManifoldHyperConnections(nn.Identity(), nn.Identity, place(hyper=HyperConfig(streams=4)))
+    ours = ManifoldHyperConnections(nn.Identity(), nn.Identity, position(hyper=HyperConfig(streams=4)))
     for parameter in oracle.parameters():
         nn.init.normal_(parameter, std=0.5)
     with torch.no_grad():

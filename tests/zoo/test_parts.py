@@ -9,6 +9,7 @@ import pytest
 import torch
 from zoo.parts import VARIATIONS, legal
 
+from gradtui.i18n import Localized
 from gradtui.presets import ModelConfig, Preset, TrainingConfig, parse_preset
 from gradtui.presets.parts import FEEDFORWARDS, INITS, MIXERS, NORMS, OPTIMIZERS, SCHEDULES, TOPOLOGIES, resolve
 from gradtui.zoo.corpus import load_corpus
@@ -65,7 +66,7 @@ def test_every_part_trains_ten_finite_steps_and_repeats_exactly(name):
 
 @pytest.mark.parametrize("name", VARIATIONS)
 def test_every_part_survives_the_way_through_a_preset(name):
-    table = msgspec.to_builtins(Preset(title=name, model=VARIATIONS[name]))
+    table = msgspec.to_builtins(Preset(title=Localized(en=name), model=VARIATIONS[name]))
     del table["id"]
     preset = parse_preset(table, id="mine", source="mine.toml")
     assert preset.model == VARIATIONS[name]

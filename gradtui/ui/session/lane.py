@@ -14,7 +14,7 @@ from gradtui.analysis.shapes import Curve, Reading, Recent
 from gradtui.engine.protocol import LaneState
 from gradtui.i18n import LANGUAGES, catalogue
 from gradtui.metrics import METRICS, Metric
-from gradtui.presets import Preset
+from gradtui.presets import Preset, unflatten
 from gradtui.runs import RunError
 from gradtui.runs.reader import RunReader
 from gradtui.runs.schema import Site
@@ -199,6 +199,6 @@ def _preset_of(series: RunSeries) -> Preset | None:
     """The preset that a run was made from, for its topology and title; None for a run of a script."""
     recorded = series.facts.get("preset")
     try:
-        return msgspec.convert(recorded, Preset) if recorded else None
+        return unflatten(recorded) if recorded else None
     except msgspec.ValidationError:
         return None

@@ -13,7 +13,7 @@ from ui.conftest import Bench, screen_text, until
 
 from gradtui.engine import protocol
 from gradtui.i18n import LANGUAGES, Words
-from gradtui.presets import load_library
+from gradtui.presets import flatten, load_library
 from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.panels.claims_panel import claim_lines
 from gradtui.ui.session.session import Session
@@ -27,7 +27,7 @@ FALLS = "Without warm-up, Post-LN's gradient at layer 0 falls"
 def lessons(tmp_path: Path) -> Iterator[Bench]:
     library = load_library()
     one = Bench(tmp_path, library=library)
-    one.facts = {name: {"preset": msgspec.to_builtins(preset)} for name, preset in library.presets.items()}
+    one.facts = {name: {"preset": flatten(preset)} for name, preset in library.presets.items()}
     yield one
     one.close()
 
@@ -78,7 +78,7 @@ async def test_a_preset_without_claims_of_its_own_says_so(lessons: Bench) -> Non
 async def test_a_run_with_other_settings_says_nothing_of_the_claims(make_run: RunMaker) -> None:
     preset = load_library().get("post-ln")
     for name, shown in ((preset, True), (msgspec.structs.replace(preset, corpus="markov"), False)):
-        path = make_run(f"run-{shown}", ratios=[1.0] * 5, facts={"preset": msgspec.to_builtins(name)})
+        path = make_run(f"run-{shown}", ratios=[1.0] * 5, facts={"preset": flatten(name)})
         session = Session.of_files([path])
         app = GradtuiApp(lambda _app, session=session: Opened(session), language="en", data=path.parent)
         async with app.run_test(size=(140, 44)) as pilot:

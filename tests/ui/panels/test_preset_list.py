@@ -11,6 +11,7 @@ from textual.widgets import Input
 from ui.conftest import Bench, make_library, until
 
 from gradtui.engine import protocol
+from gradtui.i18n import Localized
 from gradtui.presets import Library, load_library
 from gradtui.ui.panels.preset_list import PresetList
 
@@ -25,7 +26,7 @@ def grouped() -> Library:
         ("sandwich", "Sandwich-LN", "夹心", "alternatives"),
     ]
     presets = [
-        msgspec.structs.replace(model, id=name, title=title, title_zh=chinese, group=group)
+        msgspec.structs.replace(model, id=name, title=Localized(en=title, zh=chinese), group=group)
         for name, title, chinese, group in rows
     ]
     return Library({preset.id: preset for preset in presets})

@@ -180,7 +180,7 @@ async def test_the_footer_lists_the_keys_of_where_the_keys_go(lab: Bench) -> Non
 async def test_a_locked_progress_file_is_said_and_nothing_is_pretended(
     lab: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradtui.lesson.progress.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("gradtui.lesson.progress_file.BUSY_SECONDS", 0.1)
     async with lab.app.run_test(size=(140, 44), notifications=True) as pilot:
         await until(pilot, lambda: lab.engine.sent(protocol.Start))
         await pilot.press("t")

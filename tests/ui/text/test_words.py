@@ -1,11 +1,8 @@
-"""Words on the screen: verdicts, folding, footer, catalogues, saved pictures."""
+"""Words on the screen: verdicts, folding, footer, saved pictures."""
 
 from __future__ import annotations
 
 import re
-import string
-import tomllib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +12,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from gradtui import i18n
 from gradtui.analysis.verdict import Verdict
-from gradtui.i18n import LANGUAGES, Words, catalogue, system_language
+from gradtui.i18n import LANGUAGES, Words
 from gradtui.ui.actions import ACTIONS, applicable
 from gradtui.ui.charts.loss import trailing_mean
 from gradtui.ui.charts.steps import axis_end
@@ -62,40 +58,6 @@ def test_a_verdict_is_said_in_both_languages(verdict: Verdict | None, english: s
     sites = make_sites(4)
     assert english in verdict_in_words(verdict, sites, Words("en"))
     assert chinese in verdict_in_words(verdict, sites, Words("zh"))
-
-
-def test_both_catalogues_have_the_same_keys_and_the_same_blanks() -> None:
-    english, chinese = catalogue("en"), catalogue("zh")
-    assert english.keys() == chinese.keys()
-    for key, sentence in english.items():
-        blanks = [
-            {name for _, name, _, _ in string.Formatter().parse(text) if name} for text in (sentence, chinese[key])
-        ]
-        assert blanks[0] == blanks[1], key
-
-
-def test_every_sentence_asked_for_exists() -> None:
-    source = "\n".join(path.read_text() for path in Path(i18n.__file__).parent.parent.rglob("*.py"))
-    asked = set(re.findall(r"words\(\s*\"([a-z0-9_.]+)\"", source, re.IGNORECASE))
-    assert len(asked) > 25
-    assert asked <= catalogue("en").keys()
-
-
-@pytest.mark.parametrize(
-    ("variables", "language"),
-    [
-        ({"LC_ALL": "zh_CN.UTF-8"}, "zh"),
-        ({"LC_ALL": "", "LANG": "zh_TW.UTF-8"}, "zh"),
-        ({"LC_ALL": "de_DE.UTF-8", "LANG": "zh_CN.UTF-8"}, "en"),
-        ({"LC_ALL": "C"}, "en"),
-    ],
-)
-def test_the_locale_chooses_the_language(
-    variables: dict[str, str], language: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
-        monkeypatch.setenv(name, variables.get(name, ""))
-    assert system_language() == language
 
 
 @given(st.text(alphabet="ab 中文，。（）\n·", max_size=60), st.integers(2, 20))
@@ -162,8 +124,3 @@ def test_a_saved_picture_gives_wide_characters_two_cells() -> None:
     fixed = with_cell_widths(svg)
     assert 'textLength="48.8"' in fixed
     assert 'textLength="36.6"' in fixed
-
-
-def test_the_catalogues_are_valid_toml() -> None:
-    for language in LANGUAGES:
-        tomllib.loads((Path(i18n.__file__).parent / f"{language}.toml").read_text(encoding="utf-8"))

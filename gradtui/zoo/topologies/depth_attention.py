@@ -12,14 +12,15 @@ from torch import Tensor, nn
 
 from gradtui.presets import ModelConfig
 from gradtui.zoo.norms import NoNorm, RMSNorm
-from gradtui.zoo.topologies import NormMaker, Place, Sub
+from gradtui.zoo.topologies.base import NormMaker, Sublayer, SublayerPosition
 
 
 class Depth(NamedTuple):
     """What runs through a stack of AttnRes: the newest source, the finished ones, and what is read next.
 
     In a plain residual stack ∂L/∂x_{l+1} is also the gradient of the branch that has just been added; here that
-    is ∂L/∂partial, so a probe that hears `partial` compares like with like. With zero queries the two are equal.
+    is ∂L/∂partial, so that a probe
+    of `partial` compares like with like. With zero queries the two are equal.
     """
 
     partial: Tensor  # sum of the branches of the block under way
@@ -27,24 +28,24 @@ class Depth(NamedTuple):
     mixed: Tensor  # h, what the next branch reads
 
 
-class AttnRes(Sub):
+class AttnRes(Sublayer):
     """h ← Σ_i α_i v_i, α = softmax_i(wᵀ N_key(v_i)); the next source is v = f(N(h)) (arXiv 2603.15031, eqs 8-9).
 
     Sources are the embedding and every branch's output (Full, `block = 0`), or the embedding and the sums over
     blocks of layers, the last one unfinished (Block; Kimi K3 has blocks of 12). Values are taken as they are, keys
-    through an RMSNorm, so that no source is heard for being loud; `key_norm = false` leaves it out. The query w
-    is a weight, zero at first: then α is 1/n, h the plain sum over n, and N(h) what Pre would read.
+    through an RMSNorm, so that a large source gets no larger weight; `key_norm = false` leaves it out. The query
+    w is a weight, zero at first: then α is 1/n, h the plain sum over n, and N(h) what Pre would read.
 
     A sublayer mixes what the next one reads, so its w is the next one's w_l of the paper, and the last sublayer's
     mixes what the final norm reads. `readings`: "depth", α averaged over tokens, (V,), the embedding first.
     """
 
-    def __init__(self, branch: nn.Module, norm: NormMaker, place: Place) -> None:
-        super().__init__(branch, norm, place)
-        config = place.config
+    def __init__(self, branch: nn.Module, norm: NormMaker, position: SublayerPosition) -> None:
+        super().__init__(branch, norm, position)
+        config = position.config
         # Counted in sublayers, two a layer; in Full each is a block of its own.
         length = 2 * config.attn_res.block or 1
-        self.opens = place.index % length == 0
+        self.opens = position.index % length == 0
         self.key_norm: nn.Module = (RMSNorm if config.attn_res.key_norm else NoNorm)(config.width, config.eps)
         self.query = nn.Parameter(torch.zeros(config.width))
         self.readings: dict[str, Tensor] = {}
