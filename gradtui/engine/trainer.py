@@ -13,7 +13,7 @@ import torch
 
 from gradtui import __version__
 from gradtui.analysis.alarms import AlarmTracker
-from gradtui.engine.device import choose_device
+from gradtui.engine.process_setup import choose_device
 from gradtui.metrics import CLIPPED, SAMPLED_METRICS, SITE_METRICS, TRUNK_SHARE, is_sampled_step
 from gradtui.presets import Preset
 from gradtui.presets.parts import OPTIMIZERS, SCHEDULES, resolve
@@ -115,6 +115,10 @@ class Trainer:
         index = {site.name: position for position, site in enumerate(self._meter.sites)}
         told = self.model.readings().items()
         return {(name, index[site]): vector for site, found in told for name, vector in found.items()}
+
+    def set_facts(self, **facts: Any) -> None:
+        """Change facts of the run file."""
+        self.writer.set_facts(**facts)
 
     def set_lr_scale(self, scale: float) -> None:
         """Multiply the schedule's learning rate by `scale` from the next step on."""
