@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from gradtui.bench import Result, Size, summarise
-from gradtui.engine.allocator import keep_freed_pages
-from gradtui.engine.device import choose_device
+from gradtui.engine.process_setup import choose_device, keep_freed_pages
 from gradtui.engine.trainer import Trainer
 from gradtui.presets import Preset, load_library
 from gradtui.presets.parts import OPTIMIZERS, resolve

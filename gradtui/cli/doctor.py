@@ -69,7 +69,7 @@ def _torch() -> Iterator[Finding]:
         import torch
 
         from gradtui.engine.__main__ import usable_cores
-        from gradtui.engine.device import available_devices
+        from gradtui.engine.process_setup import available_devices
     except Exception as error:
         yield Finding("torch", f"cannot be imported: {type(error).__name__}: {error}", good=False)
         return

@@ -1,4 +1,4 @@
-"""The screen's end of the engine: starts the supervisor and passes messages, without loading torch."""
+"""The screen's side of the engine: starts the supervisor and passes messages, without loading torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ class EngineError(Exception):
 
 
 class EngineClient:
-    """One supervisor process. `on_event` takes its messages, `on_end` why it is gone; both on the loop."""
+    """One supervisor process.
+
+    On the event loop, `on_event` is called with each of its messages and `on_end` with the reason if it ends by
+    itself. `slots` is the number of lanes that may run at once (None: as many as there are cores); set it first.
+    """
 
     def __init__(
         self,
@@ -32,7 +36,7 @@ class EngineClient:
         on_end: Callable[[str], None],
     ) -> None:
         self.log = log
-        self.slots: int | None = None  # lanes at once; None: as many as there are cores
+        self.slots: int | None = None
         self._on_event, self._on_end = on_event, on_end
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -40,8 +44,13 @@ class EngineClient:
 
     @property
     def running(self) -> bool:
-        """The supervisor is there."""
+        """Whether the supervisor has been started and has not ended."""
         return self._process is not None and self._process.returncode is None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the supervisor; None before the first start."""
+        return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
         """Start the supervisor; raises EngineError."""
@@ -66,7 +75,7 @@ class EngineClient:
         self._reader = asyncio.create_task(self._read())
 
     def send(self, command: protocol.Command) -> None:
-        """Pass a command on; one sent to an engine that is gone is dropped, `on_end` has said so."""
+        """Send a command. Without effect where the supervisor is gone, which `on_end` reports."""
         if self._process is not None and self._process.stdin is not None and self.running:
             with contextlib.suppress(OSError, RuntimeError):
                 self._process.stdin.write(protocol.encode(command))
@@ -80,9 +89,9 @@ class EngineClient:
             process.stdin.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), STOP_SECONDS)
-        # What is left of the family has had its time: a forkserver still loading torch, a lane deep in a step.
+        # A forkserver that still loads torch or a lane in a long step may be left: a moment more, then kill them.
         for _ in range(6):
-            if process.returncode is None or not self._family_lives():
+            if process.returncode is None or not self._group_lives():
                 break
             await asyncio.sleep(0.05)
         self.kill()
@@ -90,7 +99,7 @@ class EngineClient:
             self._reader.cancel()
 
     def kill(self) -> None:
-        """End the supervisor and whatever it started at once, for when there is no time to wait."""
+        """Kill the supervisor and all processes that it has started."""
         if self._process is None:
             return
         with contextlib.suppress(OSError):
@@ -99,7 +108,7 @@ class EngineClient:
             elif self._process.returncode is None:
                 self._process.kill()
 
-    def _family_lives(self) -> bool:
+    def _group_lives(self) -> bool:
         if self._process is None or not hasattr(os, "killpg"):
             return False
         try:

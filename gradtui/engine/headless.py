@@ -11,14 +11,14 @@ from types import FrameType
 
 import torch
 
-from gradtui.engine.allocator import keep_freed_pages
+from gradtui.engine.process_setup import keep_freed_pages
 from gradtui.engine.trainer import Trainer
 from gradtui.presets import Preset
 from gradtui.runs.schema import Frame
 
 
 class Interrupted(Exception):
-    """SIGINT, SIGTERM or SIGHUP came; what was measured is recorded. `signal` is its number."""
+    """Training has ended by SIGINT, SIGTERM or SIGHUP, all of it recorded. `signal` is the number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
@@ -52,7 +52,7 @@ def train(
         if sys.stderr is not None:
             sys.stderr.write("\ngradtui: stopping after this step; once more to end at once\n")
 
-    # What a parent has told us to ignore (nohup) stays ignored.
+    # Signals that the parent has had ignored (nohup) stay ignored.
     names = [
         name
         for name in ("SIGINT", "SIGTERM", "SIGHUP")

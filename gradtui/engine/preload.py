@@ -1,11 +1,6 @@
-"""Imported once by the forkserver, so that every lane starts with it in memory.
-
-The first optimizer imports `torch._dynamo` (about a second); the corpus is read once for all lanes.
-"""
+"""Imported once by the forkserver: the code of a lane and its default corpus, which all lanes then share."""
 
 import contextlib
-
-import torch._dynamo  # noqa: F401
 
 import gradtui.engine.lane  # noqa: F401
 from gradtui.zoo.corpus import CorpusError, load_corpus

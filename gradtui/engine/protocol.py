@@ -1,10 +1,13 @@
-"""What the screen and the supervisor say to each other: JSON lines, one message a line.
+"""The messages between the screen, the supervisor and the lanes.
 
-Telemetry is not among it: the screen reads that from the run files.
+Screen and supervisor exchange JSON lines, one message a line: `Command` and `Event`. Supervisor and lane exchange
+pickled objects over a pipe: `LaneCommand` and `LaneStatus`. What training measures is in none of them: the screen
+reads it from the run files.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -93,6 +96,25 @@ class Refused(Event, frozen=True):
     """A line that was no command."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCommand:
+    """From the supervisor to a lane. `go` and `hold` share out the cores, the others come from the screen.
+
+    `value` is the number of further steps for `more` and the factor for `lr`.
+    """
+
+    what: Literal["go", "hold", "pause", "resume", "step", "more", "lr", "stop"]
+    value: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStatus:
+    """From a lane to the supervisor: its state, and the reason where no command has caused it."""
+
+    state: LaneState
+    reason: str = ""
 
 
 _AnyCommand = Start | Pause | Resume | Step | More | SetLr | Stop | Order

@@ -1,7 +1,7 @@
 """The supervisor: starts, schedules and watches lanes, at the screen's command.
 
-It never loads torch itself. Lanes come from a forkserver that has torch loaded, so that one enters in
-hundredths of a second and shares its memory; where there is no forkserver they are spawned.
+It never loads torch itself. Lanes come from a forkserver that has torch loaded, so that a lane starts within
+hundredths of a second and shares the memory of that code; where there is no forkserver they are spawned.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -25,16 +25,22 @@ from typing import Any, BinaryIO
 import msgspec
 
 from gradtui.engine import protocol
-from gradtui.engine.orders import Order, Report, enter_lane
-from gradtui.engine.schedule import allot
+from gradtui.engine.entry import PRELOAD, enter_lane
+from gradtui.engine.protocol import LaneCommand, LaneStatus
 from gradtui.runs import RunError
 from gradtui.runs.writer import mark_ended
 
 # How long a lane may take to record what it has before it is killed.
 STOP_SECONDS = 1.0
-# Single steps that a lane has not heard of yet; more of them are a key held down.
+# Single steps that wait to be sent to a lane; more of them come from a key held down.
 MOST_WAITING = 50
-PRELOAD = ["torch", "torch._dynamo", "gradtui.engine.preload"]
+
+
+def share_cores(priority: Sequence[str], runnable: Iterable[str], slots: int) -> set[str]:
+    """The lanes that may run: at most `slots` of `runnable`, those in `priority` first and in its order."""
+    rank = {lane: index for index, lane in enumerate(priority)}
+    ordered = sorted(runnable, key=lambda lane: rank.get(lane, len(rank)))
+    return set(ordered[:slots])
 
 
 @dataclass(slots=True, eq=False)
@@ -48,21 +54,21 @@ class LaneProcess:
     going: bool = False
     paused: bool = False
     kill_at: float | None = None
-    outbox: deque[Order] = field(default_factory=deque)
+    outbox: deque[LaneCommand] = field(default_factory=deque)
 
     @property
     def runnable(self) -> bool:
         """It could take a step if a core were free."""
         return self.state not in protocol.RESTING and not self.paused and self.kill_at is None
 
-    def order(self, what: str, value: float = 0.0) -> None:
-        """Give an order; it waits here while the lane is deep in a long step and its pipe is full."""
-        if what != "step" or len(self.outbox) < MOST_WAITING:
-            self.outbox.append(Order(what, value))  # type: ignore[arg-type]
+    def command(self, command: LaneCommand) -> None:
+        """Send a command; it waits in `outbox` while the lane is in a long step and its pipe is full."""
+        if command.what != "step" or len(self.outbox) < MOST_WAITING:
+            self.outbox.append(command)
         self.send()
 
     def send(self) -> None:
-        """Send what waits; a lane that is gone is reported by its sentinel, not here."""
+        """Send what waits. That a lane is gone is noticed by its process's sentinel, not here."""
         with contextlib.suppress(OSError, ValueError):
             while self.outbox and _has_room(self.conn):
                 self.conn.send(self.outbox[0])
@@ -70,7 +76,7 @@ class LaneProcess:
 
 
 def _has_room(conn: Connection) -> bool:
-    """A send would not block. Elsewhere than on POSIX that cannot be asked."""
+    """Whether a send would not block; assumed where that cannot be asked (not POSIX)."""
     return os.name != "posix" or bool(select.select([], [conn.fileno()], [], 0)[1])
 
 
@@ -83,7 +89,7 @@ class Supervisor:
         self._context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
         self._lanes: dict[str, LaneProcess] = {}
         self._ending: list[LaneProcess] = []
-        self._order: list[str] = []
+        self._priority: list[str] = []
         self._quit = self._starting = False
 
     def run(self) -> None:
@@ -99,21 +105,21 @@ class Supervisor:
         self._end_all()
 
     def _warm_up(self) -> None:
-        """Have the forkserver load torch while the screen is still being painted."""
+        """Have the forkserver load torch while the screen starts."""
         if self._context.get_start_method() == "forkserver":
             from multiprocessing import forkserver
 
-            self._context.set_forkserver_preload(PRELOAD)
+            self._context.set_forkserver_preload(list(PRELOAD))
             forkserver.ensure_running()
 
     def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
         self._quit = True
 
     def _feed(self, feeder: Connection) -> None:
-        """Turn a blocking stream of lines into something `wait` can wait for.
+        """Pass the lines of the input on to a pipe, which `wait` can wait for.
 
-        When it ends, so does this process: soon, if a lane is just being started, which waits for torch to be
-        loaded and hears nothing; in any case after the time that lanes are given.
+        When the input ends, so does this process: soon, if a lane is just being started, since that blocks the
+        main thread until torch is loaded; in any case after the time that lanes have to end.
         """
         for line in self._commands:
             feeder.send_bytes(line)
@@ -132,10 +138,10 @@ class Supervisor:
             if item is inbox:
                 self._read_command(inbox)
             elif isinstance(item, Connection):
-                self._read_reports(conns[item])
+                self._read_status(conns[item])
         for lane in processes:
             if not lane.process.is_alive() and not lane.conn.closed:
-                self._bury(lane)
+                self._on_exit(lane)
         self._kill_overdue()
         self._schedule()
         for lane in processes:
@@ -155,7 +161,7 @@ class Supervisor:
         if isinstance(command, protocol.Start):
             self._start(command)
         elif isinstance(command, protocol.Order):
-            self._order = command.lanes
+            self._priority = command.lanes
         else:
             self._pass_on(command)
 
@@ -172,7 +178,7 @@ class Supervisor:
         self._starting = False
         theirs.close()
         lane = self._lanes[start.lane] = LaneProcess(start, process, ours)
-        self._tell(lane)
+        self._emit_state(lane)
 
     def _pass_on(self, command: protocol.Command) -> None:
         lane = self._lanes.get(getattr(command, "lane", ""))
@@ -181,42 +187,42 @@ class Supervisor:
         match command:
             case protocol.Pause():
                 lane.paused = True
-                lane.order("pause")
+                lane.command(LaneCommand("pause"))
             case protocol.Resume():
                 lane.paused = False
-                lane.order("resume")
+                lane.command(LaneCommand("resume"))
             case protocol.Step():
                 lane.paused = True
-                lane.order("step")
+                lane.command(LaneCommand("step"))
             case protocol.More(steps=steps):
-                lane.order("more", steps)
+                lane.command(LaneCommand("more", steps))
             case protocol.SetLr(scale=scale):
-                lane.order("lr", scale)
+                lane.command(LaneCommand("lr", scale))
             case protocol.Stop():
                 self._end(lane)
 
-    def _read_reports(self, lane: LaneProcess) -> None:
-        """Take what a lane has said; its end is noticed by its process, not by its pipe."""
+    def _read_status(self, lane: LaneProcess) -> None:
+        """Take the states that a lane has sent. That it has ended is noticed by its process, not by its pipe."""
         try:
             while lane.conn.poll():
-                report: Report = lane.conn.recv()
-                lane.state = report.state
-                lane.paused = report.state == "paused"
+                status: LaneStatus = lane.conn.recv()
+                lane.state = status.state
+                lane.paused = status.state == "paused"
                 if lane in self._lanes.values():
-                    self._tell(lane, report.reason)
+                    self._emit_state(lane, status.reason)
         except (EOFError, OSError):
             lane.process.join(STOP_SECONDS)
 
-    def _bury(self, lane: LaneProcess) -> None:
-        """A lane's process has ended: say why, unless it said so itself."""
-        self._read_reports(lane)
+    def _on_exit(self, lane: LaneProcess) -> None:
+        """A lane's process has ended: report why, unless the lane has done so itself."""
+        self._read_status(lane)
         lane.conn.close()
         if lane in self._ending:
             self._ending.remove(lane)
         if lane.state == "died":
             return
         if lane.kill_at is not None:
-            # By our own hand, also where it took a kill: it was still being built, or deep in a step.
+            # It was told to stop, also where it had to be killed: it was still being built, or in a long step.
             lane.state, reason = "stopped", ""
             if lane.process.exitcode != 0:
                 with contextlib.suppress(RunError):
@@ -226,20 +232,20 @@ class Supervisor:
             with contextlib.suppress(RunError):
                 mark_ended(Path(lane.start.run), "died", reason)
         if lane in self._lanes.values():
-            self._tell(lane, reason)
+            self._emit_state(lane, reason)
 
     def _schedule(self) -> None:
         runnable = [name for name, lane in self._lanes.items() if lane.runnable]
-        allowed = allot(self._order, runnable, self._slots)
+        allowed = share_cores(self._priority, runnable, self._slots)
         for name, lane in self._lanes.items():
             if (name in allowed) != lane.going:
                 lane.going = name in allowed
-                lane.order("go" if lane.going else "hold")
+                lane.command(LaneCommand("go" if lane.going else "hold"))
 
     def _end(self, lane: LaneProcess) -> None:
         if lane.kill_at is None:
             lane.kill_at = time.monotonic() + STOP_SECONDS
-            lane.order("stop")
+            lane.command(LaneCommand("stop"))
         if lane not in self._lanes.values() and lane not in self._ending and not lane.conn.closed:
             self._ending.append(lane)
 
@@ -258,7 +264,7 @@ class Supervisor:
             if lane.process.is_alive():
                 lane.process.kill()
 
-    def _tell(self, lane: LaneProcess, reason: str = "") -> None:
+    def _emit_state(self, lane: LaneProcess, reason: str = "") -> None:
         self._emit(protocol.Lane(lane.start.lane, lane.state, lane.start.run, reason, lane.process.pid or 0))
 
 

@@ -1,14 +1,15 @@
-"""One step's numbers: collected as 0-d tensors on the device, unpacked on the host into metrics × sites.
+"""What one training step has measured: numbers on the device, then totals on the host, then metrics.
 
-Every number is a 2-norm of some tensors that belong to a row and a site. Norms of disjoint tensors add as squares,
-so a site may contribute any number of them (one per parameter, per call of a shared block, per micro-batch).
+Every number is the 2-norm of some tensor and belongs to a cell: one row (what was measured) and one site (where).
+Norms of disjoint tensors add as squares, so a cell may get any number of them: one per parameter, per call of a
+shared block, per micro-batch.
 
-Legend: R rows, S sites, M metrics, V collected numbers.
+Legend: R rows, S sites, M metrics, V numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,119 +17,201 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradtui import metrics as metrics_table
 from gradtui.metrics import CLIPPED, TRUNK_SHARE
 from gradtui.runs.schema import ABSENT, Floats
 
+# The rows, each the 2-norm of: gradients before and after clipping, weights before the step, the change of the
+# weights, a stream, its sum over the last dimension, its gradient, the part of that which came along the trunk.
 GRAD, GRAD_CLIPPED, WEIGHT, DELTA, STREAM, STREAM_SUM, STREAM_GRAD, TRUNK = range(8)
 ROWS = 8
-
-# What each metric is made of; a row that no chosen metric needs is not measured.
-NEEDS: dict[str, tuple[int, ...]] = {
-    "grad_norm": (GRAD,),
-    "act_rms": (STREAM,),
-    "stream_grad": (STREAM_GRAD,),
-    "weight_norm": (WEIGHT,),
-    "update_ratio": (WEIGHT, DELTA),
-    "mean_share": (STREAM, STREAM_SUM),
-    CLIPPED: (GRAD_CLIPPED,),
-    TRUNK_SHARE: (TRUNK, STREAM_GRAD),
-}
+STREAM_ROWS = frozenset({STREAM, STREAM_SUM, STREAM_GRAD, TRUNK})
 
 
 @dataclass(slots=True)
 class StepAccumulator:
-    """What a step has collected so far.
+    """The numbers that a step has measured so far.
 
-    `values` [V] are norms; `places` [V] says where each belongs: row · S + site. `elements` [S] counts the numbers
-    behind STREAM, `width` [S] is the size of their last dimension. `combined` are the sums of all processes that
-    train together, once they have been added up.
+    `values` [V] are 0-d tensors and `cells` [V] say where each belongs: row · S + site. `elements` [S] counts the
+    numbers behind the row STREAM, `width` [S] is the size of their last dimension. `combined` is set once the
+    processes that train together have added up their numbers; see `Totals.of_processes`.
     """
 
+    elements: list[int]
+    width: list[int]
     values: list[Tensor] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
-    elements: list[int] = field(default_factory=list)
-    width: list[int] = field(default_factory=list)
+    cells: list[int] = field(default_factory=list)
     combined: Tensor | None = None
 
-    def fold(self, sites: int) -> None:
-        """Add up what there is, on the device, to one value per row and site."""
+    @classmethod
+    def empty(cls, sites: int) -> StepAccumulator:
+        """Nothing measured yet at any of so many sites."""
+        return cls(elements=[0] * sites, width=[1] * sites)
+
+    def extend(self, values: Sequence[Tensor], cells: Sequence[int]) -> None:
+        """Add numbers and their cells."""
+        self.values += values
+        self.cells += cells
+
+    def moved(self, site_of: Mapping[int, int], sites: int) -> StepAccumulator:
+        """The same numbers for a model of `sites` sites: site s is `site_of[s]` there, others are left out."""
+        result, count = StepAccumulator.empty(sites), len(self.elements)
+        for value, cell in zip(self.values, self.cells, strict=True):
+            row, site = divmod(cell, count)
+            if site in site_of:
+                result.values.append(value)
+                result.cells.append(row * sites + site_of[site])
+        for site, new in site_of.items():
+            result.elements[new], result.width[new] = self.elements[site], self.width[site]
+        return result
+
+    def fold(self) -> None:
+        """Add up the values on the device, to one per cell."""
         if not self.values:
             return
         with torch.no_grad():
-            wide = torch.float32 if self.values[0].device.type == "mps" else torch.float64
-            values = torch.stack([value.to(wide) for value in self.values])
-            index = torch.tensor(self.places, device=values.device)
-            total = torch.zeros(ROWS * sites, dtype=values.dtype, device=values.device)
-            total.index_add_(0, index, values.square())
-            there = sorted(set(self.places))
-            self.values = list(total[there].sqrt().unbind())
-            self.places = there
+            dtype = torch.float32 if self.values[0].device.type == "mps" else torch.float64
+            values = torch.stack([value.to(dtype) for value in self.values])
+            index = torch.tensor(self.cells, device=values.device)
+            squares = torch.zeros(ROWS * len(self.elements), dtype=dtype, device=values.device)
+            squares.index_add_(0, index, values.square())
+            cells = sorted(set(self.cells))
+            self.values = list(squares[cells].sqrt().unbind())
+            self.cells = cells
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Squares summed per row and site [R, S], which of them exist [R, S], and the elements behind STREAM [S]."""
+    """A step's numbers, added up on the host.
+
+    `squares` [R, S] are sums of squared norms, `present` [R, S] says which of them were measured at all,
+    `elements` [S] and `width` [S] are those of `StepAccumulator`.
+    """
 
     squares: NDArray[np.float64]
-    there: NDArray[np.bool_]
+    present: NDArray[np.bool_]
     elements: NDArray[np.float64]
+    width: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, accumulator: StepAccumulator, numbers: NDArray[np.float64]) -> Totals:
+        """Add up `numbers` [V], the accumulator's values as they came from the device."""
+        sites = len(accumulator.elements)
+        index = np.asarray(accumulator.cells, dtype=np.intp)
+        squares = np.bincount(index, np.square(numbers), ROWS * sites).astype(np.float64)
+        present = np.zeros(ROWS * sites, dtype=bool)
+        present[index] = True
+        elements = np.asarray(accumulator.elements, dtype=np.float64)
+        shape = (ROWS, sites)
+        return cls(squares.reshape(shape), present.reshape(shape), elements, np.asarray(accumulator.width))
+
+    @classmethod
+    def of_processes(cls, accumulator: StepAccumulator, numbers: NDArray[np.float64]) -> Totals:
+        """Read the sums of all processes: squares [R · S], how many numbers made each [R · S], elements [S]."""
+        sites = len(accumulator.elements)
+        cells, shape = ROWS * sites, (ROWS, sites)
+        squares, counts, elements = np.split(numbers, [cells, 2 * cells])
+        return cls(squares.reshape(shape), counts.reshape(shape) > 0, elements, np.asarray(accumulator.width))
+
+    def norm(self, row: int) -> NDArray[np.float64]:
+        """The norms [S] of one row."""
+        norm: NDArray[np.float64] = np.sqrt(self.squares[row])
+        return norm
 
     def imprecise_sites(self) -> set[int]:
         """Sites with a gradient or activation whose square single precision may not have held."""
         rows = [GRAD, STREAM, STREAM_GRAD]
-        square, there = self.squares[rows], self.there[rows]
-        return set(np.flatnonzero((there & ((square < 1e-34) | np.isinf(square))).any(axis=0)).tolist())
+        squares, present = self.squares[rows], self.present[rows]
+        return set(np.flatnonzero((present & ((squares < 1e-34) | np.isinf(squares))).any(axis=0)).tolist())
 
     def unscaled(self, scalars: Mapping[str, float]) -> Totals:
-        """Without the loss scale of mixed precision, where `scalars` says that it is still in them."""
+        """Divide by the loss scale of mixed precision, where `scalars` holds one."""
         squares = self.squares
         for name, rows in (("stream_scale", [STREAM_GRAD, TRUNK]), ("grad_scale", [GRAD, GRAD_CLIPPED])):
             scale = scalars.get(name, 1.0)
             if scale != 1:
                 squares = squares.copy()
                 squares[rows] /= scale**2
-        return Totals(squares, self.there, self.elements)
+        return Totals(squares, self.present, self.elements, self.width)
 
 
-def sums(values: NDArray[np.float64], places: Sequence[int], elements: Sequence[int]) -> Totals:
-    """Add up what a step has collected; `values` [V] as they came from the device."""
-    sites = len(elements)
-    index = np.asarray(places, dtype=np.intp)
-    squares = np.bincount(index, np.square(values), ROWS * sites).astype(np.float64).reshape(ROWS, sites)
-    there = np.zeros(ROWS * sites, dtype=bool)
-    there[index] = True
-    return Totals(squares, there.reshape(ROWS, sites), np.asarray(elements, dtype=np.float64))
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """How a metric is computed [S] from totals, and the rows that it needs."""
+
+    rows: tuple[int, ...]
+    compute: Callable[[Totals], NDArray[np.float64]]
 
 
-def sums_of_all(numbers: NDArray[np.float64], sites: int) -> Totals:
-    """What all processes have added up: squares [R · S], how many numbers made each [R · S], elements [S]."""
-    cells = ROWS * sites
-    there = numbers[cells : 2 * cells].reshape(ROWS, sites) > 0
-    return Totals(numbers[:cells].reshape(ROWS, sites), there, numbers[2 * cells :])
+def _norm_of(row: int) -> Formula:
+    return Formula((row,), lambda totals: totals.norm(row))
 
 
-def matrix(total: Totals, width: Sequence[int], metrics: Sequence[str]) -> Floats:
+def _rms(totals: Totals) -> NDArray[np.float64]:
+    # Without elements (an expert that got no tokens) there is no mean.
+    rms = np.sqrt(totals.squares[STREAM] / totals.elements)
+    return np.where(totals.elements == 0, ABSENT, rms)
+
+
+def _update_ratio(totals: Totals) -> NDArray[np.float64]:
+    # A ratio to zero weights is undefined; a change of weights that stayed zero is none.
+    return np.where(totals.squares[WEIGHT] == 0, ABSENT, totals.norm(DELTA) / totals.norm(WEIGHT))
+
+
+def _mean_share(totals: Totals) -> NDArray[np.float64]:
+    share = totals.squares[STREAM_SUM] / totals.squares[STREAM] / totals.width
+    return np.where(totals.squares[STREAM] == 0, 0, share)  # a zero stream has no mean
+
+
+FORMULAS: dict[str, Formula] = {
+    "stream_grad": _norm_of(STREAM_GRAD),
+    "grad_norm": _norm_of(GRAD),
+    CLIPPED: _norm_of(GRAD_CLIPPED),
+    "update_ratio": Formula((WEIGHT, DELTA), _update_ratio),
+    "act_rms": Formula((STREAM,), _rms),
+    "mean_share": Formula((STREAM, STREAM_SUM), _mean_share),
+    "weight_norm": _norm_of(WEIGHT),
+    TRUNK_SHARE: Formula((TRUNK, STREAM_GRAD), lambda totals: totals.norm(TRUNK) / totals.norm(STREAM_GRAD)),
+}
+"""Each measured metric of `gradtui.metrics`. A row that no chosen metric needs is not measured."""
+
+
+def rows_for(metrics: Sequence[str]) -> frozenset[int]:
+    """The rows that these metrics need."""
+    return frozenset(row for metric in metrics for row in FORMULAS[metric].rows)
+
+
+def metric_values(totals: Totals, metrics: Sequence[str]) -> Floats:
     """The metrics [M, S], ABSENT where a site has no such value."""
-    square, there = total.squares, total.there
-    values = np.empty((len(metrics), square.shape[1]), np.float32)
+    values = np.empty((len(metrics), totals.squares.shape[1]), np.float32)
     with np.errstate(all="ignore"):
-        norm = np.sqrt(square)
-        for row, metric in enumerate(metrics):
-            match metric:
-                case "act_rms":
-                    # No tokens (an expert that none was sent to), no mean.
-                    values[row] = np.where(total.elements == 0, ABSENT, np.sqrt(square[STREAM] / total.elements))
-                case "update_ratio":
-                    # A ratio to zero weights is undefined; a change of weights that stayed zero is none.
-                    values[row] = np.where(square[WEIGHT] == 0, ABSENT, norm[DELTA] / norm[WEIGHT])
-                case metrics_table.TRUNK_SHARE:
-                    values[row] = norm[TRUNK] / norm[STREAM_GRAD]
-                case "mean_share":
-                    share = square[STREAM_SUM] / square[STREAM] / np.asarray(width)
-                    values[row] = np.where(square[STREAM] == 0, 0, share)  # a zero stream has no mean
-                case _:
-                    values[row] = norm[NEEDS[metric][0]]
-            for need in NEEDS[metric]:
-                values[row, ~there[need]] = ABSENT
+        for index, metric in enumerate(metrics):
+            formula = FORMULAS[metric]
+            values[index] = formula.compute(totals)
+            for row in formula.rows:
+                values[index, ~totals.present[row]] = ABSENT
     return values
+
+
+class MeasuringHints:
+    """What the steps that have arrived on the host say about how to measure the next ones.
+
+    Written by whoever records the steps, which may be another thread; read where tensors are reduced. Holds no
+    reference to the model.
+    """
+
+    def __init__(self, sites: int) -> None:
+        self.sites = sites
+        # Sites whose squares may not fit single precision; all of them as long as nothing is known.
+        self.precise_sites: frozenset[int] = frozenset(range(sites))
+        # Whether anything but the optimizer writes to the weights in a way that leaves no trace.
+        self.weights_drift = False
+        self._is_first = True
+
+    def update(self, totals: Totals, scalars: Mapping[str, float]) -> None:
+        """Learn from a step; `scalars` may hold its "drift", the change of weights found before the step."""
+        imprecise = totals.imprecise_sites()
+        # Once imprecise, always summed precisely: no site is to change back and forth.
+        known = frozenset() if self._is_first else self.precise_sites
+        self.precise_sites = known | imprecise
+        self.weights_drift = self.weights_drift or scalars.get("drift", 0.0) > 0
+        self._is_first = False

@@ -1,7 +1,8 @@
-"""Hears of what torch has no hook for: gradients about to be clipped, and steps that a GradScaler leaves out.
+"""Tells of events for which torch has no hook: gradients about to be clipped, steps that a GradScaler leaves out.
 
-While anybody listens, one function of torch's clipping module and `GradScaler.step` are wrapped; both do what
-they did. Scripts may have imported the clipping functions long before, so what those call is wrapped instead.
+As long as there is a listener, one function of torch's clipping module and `GradScaler.step` are wrapped; both do
+what they did. Scripts may have imported the clipping functions long before, so a function that those call is
+wrapped instead.
 """
 
 from __future__ import annotations
@@ -19,40 +20,30 @@ from torch.nn.utils import clip_grad
 _GROUPING = "_group_tensors_by_device_and_dtype"
 
 
-class Listener(Protocol):
-    """What wants to hear; none of these may raise."""
+class PatchListener(Protocol):
+    """Told of these events. No method may raise."""
 
-    thread: int  # the one that trains
+    thread: int
+    """The one that trains. Clipping is told only from there: to read gradients while another thread changes them
+    would crash."""
 
-    def clipping(self, gradients: Sequence[Tensor]) -> None:
-        """These gradients are about to be looked at or clipped."""
+    def before_clipping(self, gradients: Sequence[Tensor]) -> None:
+        """The norm of these gradients is about to be taken, or they are about to be clipped."""
 
-    def scaling(self, optimizer: torch.optim.Optimizer, scale: Tensor | None) -> None:
-        """The optimizer is about to step, its loss having been multiplied by `scale`."""
+    def before_scaled_step(self, optimizer: torch.optim.Optimizer, scale: Tensor | None) -> None:
+        """A GradScaler is about to let the optimizer step; the loss was multiplied by `scale` (None: disabled)."""
 
-    def scaled(self, optimizer: torch.optim.Optimizer) -> None:
-        """It has stepped, or was left out because its gradients are not finite."""
-
-
-# Weak: who forgets to leave is not kept alive by that.
-_listeners: list[weakref.ref[Listener]] = []
+    def after_scaled_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """The optimizer has stepped, or was left out because its gradients are not finite."""
 
 
-def _living() -> list[Listener]:
-    return [listener for reference in _listeners if (listener := reference()) is not None]
-
-
-def _here() -> tuple[Listener, ...]:
-    """Those whose model this thread trains: to look at gradients while another one changes them is fatal."""
-    me = threading.get_ident()
-    return tuple(listener for listener in _living() if listener.thread == me)
-
-
+# Weak, so that a listener that is dropped without `remove_listener` is freed.
+_listeners: list[weakref.ref[PatchListener]] = []
 _originals: dict[str, Callable[..., Any]] = {}
 
 
-def listen(listener: Listener) -> None:
-    """Begin to tell `listener`."""
+def add_listener(listener: PatchListener) -> None:
+    """Begin to tell `listener`; without effect where it is told already."""
     if any(known is listener for known in _living()):
         return
     if not _originals:
@@ -60,8 +51,8 @@ def listen(listener: Listener) -> None:
     _listeners.append(weakref.ref(listener))
 
 
-def leave(listener: Listener) -> None:
-    """Tell it no more; torch is as it was once nobody listens."""
+def remove_listener(listener: PatchListener) -> None:
+    """Tell it no more; torch is as it was once there is no listener."""
     rest = [reference for reference in _listeners if reference() not in (None, listener)]
     if len(rest) < len(_listeners):
         _listeners[:] = rest
@@ -69,13 +60,18 @@ def leave(listener: Listener) -> None:
             _uninstall()
 
 
+def _living() -> list[PatchListener]:
+    return [listener for reference in _listeners if (listener := reference()) is not None]
+
+
 def _install() -> None:
     group = getattr(clip_grad, _GROUPING, None)
     if group is not None:
 
         def grouping(tensors: Sequence[Sequence[Tensor]], *args: Any, **kwargs: Any) -> Any:
-            for listener in _here():
-                listener.clipping(tensors[0])
+            for listener in _living():
+                if listener.thread == threading.get_ident():
+                    listener.before_clipping(tensors[0])
             return group(tensors, *args, **kwargs)
 
         _originals[_GROUPING] = group
@@ -84,12 +80,12 @@ def _install() -> None:
     step = GradScaler.step
 
     def scaler_step(self: GradScaler, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        told = tuple(_living())
-        for listener in told:
-            listener.scaling(optimizer, self._scale if self.is_enabled() else None)
+        listeners = _living()
+        for listener in listeners:
+            listener.before_scaled_step(optimizer, self._scale if self.is_enabled() else None)
         result = step(self, optimizer, *args, **kwargs)
-        for listener in told:
-            listener.scaled(optimizer)
+        for listener in listeners:
+            listener.after_scaled_step(optimizer)
         return result
 
     _originals["step"], _originals["scaler_step"] = step, scaler_step
@@ -97,7 +93,7 @@ def _install() -> None:
 
 
 def _uninstall() -> None:
-    # What somebody else has wrapped in the meantime stays: taking ours out from under it would take theirs too.
+    # A function that something else has wrapped in the meantime stays: removing ours would remove that one, too.
     if getattr(clip_grad, _GROUPING, None) is _originals.get("grouping"):
         setattr(clip_grad, _GROUPING, _originals[_GROUPING])
     if GradScaler.step is _originals["scaler_step"]:

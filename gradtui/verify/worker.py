@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from gradtui.engine.allocator import keep_freed_pages
+from gradtui.engine.process_setup import keep_freed_pages
 from gradtui.engine.trainer import Trainer
 from gradtui.presets import Preset
 from gradtui.verify import VerifyError
@@ -102,7 +102,7 @@ def train(job: Train, say: Say) -> None:
                 said = time.monotonic()
                 say(Progress(trainer.step_count))
         if job.evaluate:
-            trainer.writer.set_facts(**evaluate(trainer.model, job.preset, job.seed))
+            trainer.set_facts(**evaluate(trainer.model, job.preset, job.seed))
         trainer.close("diverged" if trainer.diverged else "done")
         draft.replace(out)
     finally:

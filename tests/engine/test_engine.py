@@ -7,6 +7,8 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -16,10 +18,9 @@ import pytest
 
 from gradtui.engine import protocol
 from gradtui.engine.client import EngineClient
-from gradtui.engine.lane import _Lane
-from gradtui.engine.orders import Order, Report
-from gradtui.engine.schedule import allot
-from gradtui.engine.supervisor import MOST_WAITING, LaneProcess
+from gradtui.engine.lane import LaneLoop
+from gradtui.engine.protocol import LaneCommand, LaneStatus
+from gradtui.engine.supervisor import MOST_WAITING, LaneProcess, share_cores
 from gradtui.i18n import Localized
 from gradtui.presets import ModelConfig, Preset, TrainingConfig
 from gradtui.runs import RunError
@@ -34,7 +35,7 @@ def preset(name: str, steps: int = 30, **training: object) -> Preset:
 
 
 class Driver:
-    """An engine client that remembers what it heard."""
+    """An engine client that keeps the events it received."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -201,22 +202,19 @@ async def test_a_diverging_loss_ends_as_diverged_not_as_done(driver: Driver) -> 
         assert "nonfinite" in [event.kind for event in reader.events()]
 
 
-async def test_a_line_that_is_no_command_is_refused_and_the_engine_lives(driver: Driver) -> None:
-    process = driver.client._process
-    assert process is not None
-    assert process.stdin is not None
-    process.stdin.write(b"hello\n" + b'{"do": "fly"}\n')
-    await driver.until(lambda: sum(isinstance(e, protocol.Refused) for e in driver.events) == 2)
-    driver.start(preset("a", steps=3))
-    await driver.until(lambda: driver.state("a") == "done")
+def test_a_line_that_is_no_command_is_refused_and_the_next_one_is_read() -> None:
+    lines = [b"hello\n", protocol.encode(protocol.Order([])), b'{"do": "fly"}\n']
+    command = [sys.executable, "-m", "gradtui.engine", "1"]
+    done = subprocess.run(command, input=b"".join(lines), stdout=subprocess.PIPE, timeout=100, check=True)
+    events = [protocol.decode_event(line) for line in done.stdout.splitlines()]
+    assert [type(event) for event in events] == [protocol.Hello, protocol.Refused, protocol.Refused]
 
 
 async def test_when_its_input_ends_nothing_is_left_after_two_seconds(driver: Driver) -> None:
     run = driver.start(preset("a", steps=100_000))
     await driver.until(lambda: run.exists() and last_step(run) >= 3)
-    process = driver.client._process
-    assert process is not None
-    pids = [process.pid, *family(process.pid)]
+    pid = driver.client.pid or 0
+    pids = [pid, *family(pid)]
     assert len(pids) >= 3
     began = time.monotonic()
     await driver.client.stop()
@@ -231,10 +229,9 @@ async def test_when_its_input_ends_nothing_is_left_after_two_seconds(driver: Dri
 async def test_a_killed_supervisor_is_noticed_and_takes_its_lanes_with_it(driver: Driver) -> None:
     run = driver.start(preset("a", steps=100_000))
     await driver.until(lambda: run.exists() and last_step(run) >= 3)
-    process = driver.client._process
-    assert process is not None
-    pids = family(process.pid)
-    os.kill(process.pid, signal.SIGKILL)
+    pid = driver.client.pid or 0
+    pids = family(pid)
+    os.kill(pid, signal.SIGKILL)
     await driver.until(lambda: driver.ended)
     assert "signal 9" in driver.ended[0]
     assert "engine.log" in driver.ended[0]
@@ -254,10 +251,10 @@ async def test_a_killed_supervisor_is_noticed_and_takes_its_lanes_with_it(driver
         (["a"], [], 3, set()),
     ],
 )
-def test_cores_go_to_the_lanes_that_are_looked_at(
+def test_cores_go_to_the_lanes_of_the_highest_priority(
     priority: list[str], runnable: list[str], slots: int, chosen: set[str]
 ) -> None:
-    assert allot(priority, runnable, slots) == chosen
+    assert share_cores(priority, runnable, slots) == chosen
 
 
 @pytest.mark.parametrize(
@@ -273,7 +270,7 @@ def test_cores_go_to_the_lanes_that_are_looked_at(
         protocol.Order(["a", "b"]),
     ],
 )
-def test_commands_survive_the_wire(command: protocol.Command) -> None:
+def test_a_command_is_the_same_after_encoding_and_decoding(command: protocol.Command) -> None:
     line = protocol.encode(command)
     assert line.count(b"\n") == 1
     assert protocol.decode_command(line) == command
@@ -284,9 +281,8 @@ async def test_quitting_while_torch_is_being_loaded_takes_no_longer(tmp_path: Pa
     await driver.client.start()
     driver.start(preset("a"))
     await asyncio.sleep(0.4)
-    process = driver.client._process
-    assert process is not None
-    pids = [process.pid, *family(process.pid)]
+    pid = driver.client.pid or 0
+    pids = [pid, *family(pid)]
     began = time.monotonic()
     await driver.client.stop()
     assert time.monotonic() - began < 2.5
@@ -295,20 +291,20 @@ async def test_quitting_while_torch_is_being_loaded_takes_no_longer(tmp_path: Pa
         await asyncio.sleep(0.02)
 
 
-def test_orders_to_a_lane_deep_in_a_step_do_not_block_the_supervisor() -> None:
+def test_commands_to_a_lane_in_a_long_step_do_not_block_the_supervisor() -> None:
     ours, theirs = multiprocessing.Pipe()
     start = protocol.Start("a", preset("a"), 0, "cpu", "/nowhere")
     lane = LaneProcess(start, multiprocessing.Process(), ours)
     for _ in range(20_000):
-        lane.order("step")
-    lane.order("stop")
+        lane.command(LaneCommand("step"))
+    lane.command(LaneCommand("stop"))
     assert len(lane.outbox) <= MOST_WAITING + 1
-    heard = []
+    received = []
     while lane.outbox or theirs.poll():
         while theirs.poll():
-            heard.append(theirs.recv().what)
+            received.append(theirs.recv().what)
         lane.send()
-    assert heard[-1] == "stop"
+    assert received[-1] == "stop"
 
 
 class FakeTrainer:
@@ -317,7 +313,6 @@ class FakeTrainer:
     def __init__(self, steps: int) -> None:
         self.preset = preset("a", steps=steps)
         self.step_count, self.full, self.diverged = 0, False, False
-        self.writer = self
 
     def _write(self) -> None:
         if self.full:
@@ -340,39 +335,39 @@ class FakeTrainer:
 def test_a_full_disk_pauses_a_lane_until_it_is_told_to_try_again() -> None:
     ours, theirs = multiprocessing.Pipe()
     trainer = FakeTrainer(steps=3)
-    thread = threading.Thread(target=_Lane(theirs, trainer).run, daemon=True)  # type: ignore[arg-type]
+    thread = threading.Thread(target=LaneLoop(theirs, trainer).run, daemon=True)  # type: ignore[arg-type]
     thread.start()
 
-    def hear() -> Report:
+    def next_status() -> LaneStatus:
         assert ours.poll(5)
-        report: Report = ours.recv()
-        return report
+        status: LaneStatus = ours.recv()
+        return status
 
-    assert hear() == Report("waiting")
-    ours.send(Order("step"))
-    assert hear() == Report("paused")
+    assert next_status() == LaneStatus("waiting")
+    ours.send(LaneCommand("step"))
+    assert next_status() == LaneStatus("paused")
     trainer.full = True
-    ours.send(Order("step"))
-    assert "disk is full" in hear().reason
-    ours.send(Order("resume"))  # still full: said again, once
-    assert "disk is full" in hear().reason
+    ours.send(LaneCommand("step"))
+    assert "disk is full" in next_status().reason
+    ours.send(LaneCommand("resume"))  # still full: reported again, once
+    assert "disk is full" in next_status().reason
     assert not ours.poll(0.6)
     trainer.full = False
-    ours.send(Order("resume"))
-    ours.send(Order("go"))
-    states = [hear().state]
+    ours.send(LaneCommand("resume"))
+    ours.send(LaneCommand("go"))
+    states = [next_status().state]
     while states[-1] != "done":
-        states.append(hear().state)
+        states.append(next_status().state)
     # And where the disk is full at the last step: one report, no storm, and more steps do not kill it.
     trainer.full = True
-    ours.send(Order("more", 1))
-    assert "disk is full" in hear().reason
+    ours.send(LaneCommand("more", 1))
+    assert "disk is full" in next_status().reason
     assert not ours.poll(0.6)
     trainer.full = False
-    ours.send(Order("resume"))
-    while hear().state != "done":
+    ours.send(LaneCommand("resume"))
+    while next_status().state != "done":
         pass
     assert trainer.step_count == 4
-    ours.send(Order("stop"))
+    ours.send(LaneCommand("stop"))
     thread.join(5)
     assert not thread.is_alive()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 
 import torch
@@ -10,7 +12,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import gradtui
-from gradtui.probe import distributed as ranks
+from gradtui.probe import distributed
+from gradtui.probe.meter import Meter
 
 WIDTH = 8
 
@@ -47,6 +50,18 @@ def make() -> Net:
     return Net()
 
 
+@contextmanager
+def broken_meter() -> Iterator[None]:
+    """Every probe of this process fails when it reads gradients."""
+
+    def fail(*_args: object) -> None:
+        raise RuntimeError("the meter is broken")
+
+    works, Meter.read_gradients = Meter.read_gradients, fail
+    yield
+    Meter.read_gradients = works
+
+
 def train(kind: str, path: str, steps: int = 3) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     model: nn.Module = make()
@@ -60,7 +75,7 @@ def train(kind: str, path: str, steps: int = 3) -> None:
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     if kind == "only rank 0":
-        ranks.MEETING = timedelta(seconds=2)  # nobody comes
+        distributed.JOIN_TIMEOUT = timedelta(seconds=2)  # no other process joins
     if kind == "only rank 0" and rank != 0:
         probe = None
     else:
@@ -79,10 +94,8 @@ def train(kind: str, path: str, steps: int = 3) -> None:
         optimizer.zero_grad()
         loss = model(whole_batch(step).chunk(world)[rank]).square().mean()
         loss.backward()
-        if kind == "broken on rank 1" and rank == 1 and step == 1 and probe is not None:
-            probe._meter.streams.taps = None  # whatever
-            probe._meter._tally = None
-        optimizer.step()
+        with broken_meter() if kind == "broken on rank 1" and rank == 1 and step == 1 else nullcontext():
+            optimizer.step()
         if probe is not None and (rank == 0 or kind != "only rank 0 logs"):
             probe.log(loss=loss)
     if probe is not None:

@@ -15,9 +15,9 @@ from gradtui.engine.trainer import Trainer
 from gradtui.i18n import Localized
 from gradtui.metrics import SITE_METRICS
 from gradtui.presets import ModelConfig, Preset, TrainingConfig
-from gradtui.probe.discovery import measured_sites
+from gradtui.probe.discovery import sites_of_modules
 from gradtui.probe.meter import Meter
-from gradtui.probe.wire import Wire
+from gradtui.probe.transfer import StepTag, Transfer
 from gradtui.runs.schema import ABSENT, Site
 from gradtui.zoo.model import Transformer
 
@@ -29,7 +29,7 @@ class Measured:
 
     def __init__(self, model: nn.Module, sites, optimizer: torch.optim.Optimizer) -> None:  # type: ignore[no-untyped-def]
         self.model, self.optimizer = model, optimizer
-        self.meter, self.wire = Meter(measured_sites(sites), SITE_METRICS), Wire(CPU)
+        self.meter, self.transfer = Meter(sites_of_modules(sites), SITE_METRICS), Transfer(CPU)
         self.meter.attach()
 
     def step(self, loss: Tensor):  # type: ignore[no-untyped-def]
@@ -40,9 +40,9 @@ class Measured:
         if isinstance(self.model, Transformer):
             self.model.after_step()
         self.meter.after_step()
-        [parcel] = self.wire.send(self.meter.take(), {"loss": loss}, "tag")
-        arrival = parcel.open()
-        return arrival.scalars["loss"], arrival.matrix(SITE_METRICS)
+        [pending] = self.transfer.send(StepTag(0, 0.0, 0.0), self.meter.take(), {"loss": loss})
+        measured = pending.open()
+        return measured.scalars["loss"], measured.values(SITE_METRICS)
 
 
 def tokens(step: int) -> Tensor:
@@ -152,7 +152,7 @@ def test_the_loss_is_bit_identical_with_and_without_the_probe() -> None:
 
 def test_after_detach_the_model_carries_no_hook() -> None:
     model = Transformer(ModelConfig(layers=1, width=16, heads=2, context=8), 0)
-    meter = Meter(measured_sites(model.sites()), SITE_METRICS)
+    meter = Meter(sites_of_modules(model.sites()), SITE_METRICS)
     meter.attach()
     meter.detach()
     assert not any(module._forward_hooks for module in model.modules())
