@@ -21,7 +21,7 @@ from gradtui.runs.writer import COMMIT_SECONDS, RunWriter
 
 POLL_SECONDS = 0.1
 # A lock on the file is waited for so long, then tried again with the next steps.
-PATIENCE = 0.2
+LOCK_TIMEOUT = 0.2
 # Steps that wait to be opened; more than this come only from loops of far above ten thousand steps a second.
 WAITING = 20_000
 FAREWELL_SECONDS = 5.0
@@ -56,7 +56,7 @@ class Recorder:
         # Weak: the thread must not keep the probe, and with it the model, alive.
         self._metrics, self._mind = tuple(metrics), mind
         self._alarms = AlarmTracker(sites, metrics)
-        self._writer = RunWriter(path, sites, facts, metrics=metrics, keep=keep, patience=PATIENCE)
+        self._writer = RunWriter(path, sites, facts, metrics=metrics, keep=keep, lock_timeout=LOCK_TIMEOUT)
         self._queue: deque[PendingStep | Event | dict[str, Any]] = deque()
         self._wake = threading.Event()
         self._closing = False
