@@ -27,8 +27,9 @@ from gradtui.analysis.shapes import (
 )
 from gradtui.analysis.verdict import Verdict, judge
 from gradtui.metrics import CLIPPED, GAIN, METRICS, SAMPLE_EVERY, TRUNK_SHARE
-from gradtui.runs.reader import LossWindow, RunReader, Snapshot
+from gradtui.runs.reader import RunReader
 from gradtui.runs.schema import Flags, Site
+from gradtui.runs.shapes import LossWindow, Snapshot
 
 SPARK_ROWS = 8  # at least so many rows of loss for a sparkline
 LOOK_BACK = (16, 256, 4096)  # the steps that are searched for the last value of a metric that is sampled

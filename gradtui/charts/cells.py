@@ -23,6 +23,8 @@ PLAIN = Style()
 DIM = Style(dim=True)
 BOLD = Style(bold=True)
 
+NONFINITE = "✕"  # the glyph for a value that is NaN or infinite, in every chart
+
 JOINERS = "\u200d\ufe0e\ufe0f"
 
 

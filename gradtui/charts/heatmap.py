@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from rich.cells import cell_len
 
 from gradtui.charts.cells import (
     BOLD,
     DIM,
+    NONFINITE,
     Grid,
     Label,
     Style,
@@ -26,13 +26,21 @@ from gradtui.charts.cells import (
     place_labels,
     sentence,
 )
+from gradtui.charts.resampling import (
+    Flags,
+    Floats,
+    Levels,
+    Steps,
+    even_groups,
+    extreme_groups,
+    in_units,
+    levels_of,
+    mean_groups,
+)
 from gradtui.charts.scale import DECADES, HUGE, format_number, layer_ticks
-from gradtui.charts.spec import Array, HeatMap, Lines
+from gradtui.charts.spec import HeatMap, Lines
 
 Mode = Literal["color", "shade"]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-Counts = npt.NDArray[np.int64]
 
 MIN_WIDTH, MIN_HEIGHT = 16, 5
 LEAST_DECADES = 2.0
@@ -40,10 +48,8 @@ LEAST_DECADES = 2.0
 
 SHADES = "·░▒▓█"
 LEVELS = 64
-NONFINITE = "✕"
 NONFINITE_STYLE = Style("#ffffff", "#d4145a", True)
 SHADE_NONFINITE_STYLE = Style("#ff5f87", None, True)
-BLOCKS = "▁▂▃▄▅▆▇█"
 
 # Points of viridis (Smith and van der Walt, CC0), evenly spaced; colours between them are linear.
 VIRIDIS = (
@@ -75,98 +81,6 @@ def _palette() -> tuple[str, ...]:
     return tuple(color_at(level / (LEVELS - 1)) for level in range(LEVELS))
 
 
-# ------------------------------------------------------------------------------------------ resampling
-
-
-class Field(NamedTuple):
-    """[layers, columns] of levels from 0 to 1, NaN where unknown, and whether any value is not finite."""
-
-    levels: Floats
-    bad: Flags
-
-
-def _units(values: Floats, log: bool) -> Floats:
-    """Values in the units of the scale; NaN where not finite, −inf where a log has no value for them."""
-    if not log:
-        return np.where(np.isfinite(values), np.clip(values, -HUGE, HUGE), np.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(np.isfinite(values), np.where(values > 0, np.log10(values), -np.inf), np.nan)
-
-
-def _levels(units: Floats, low: float, high: float) -> Floats:
-    with np.errstate(invalid="ignore"):
-        return np.clip((units - low) / (high - low), 0.0, 1.0)
-
-
-def _mean_groups(field: Field, starts: Counts, ends: Counts) -> Field:
-    """Mean of the levels in columns [start, end) of each group; one bad value makes the whole group bad.
-
-    A mean on a log scale is a mean of logs: one collapsed step darkens its group, a plain mean would hide it.
-    Prefix sums, so that a group costs the same whatever its size.
-    """
-    known = np.isfinite(field.levels)
-
-    def sums(values: Floats | Flags) -> Floats:
-        total = np.zeros((values.shape[0], values.shape[1] + 1))
-        np.cumsum(values, axis=1, out=total[:, 1:])
-        return np.asarray(total[:, ends] - total[:, starts])
-
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = sums(np.where(known, field.levels, 0.0)) / sums(known)
-    return Field(means, sums(field.bad) > 0)
-
-
-def _extreme_groups(field: Field, starts: Counts, ends: Counts) -> Field:
-    """The lowest or the highest level of each group of columns, whichever is farther from the row's median.
-
-    Of many layers in one cell the one that differs is worth seeing: a mean would hide one that has collapsed.
-    The groups follow one another without a gap.
-    """
-    rows, count = field.levels.shape
-    known = np.isfinite(field.levels)
-    lowest = np.minimum.reduceat(np.where(known, field.levels, np.inf), starts, axis=1)
-    highest = np.maximum.reduceat(np.where(known, field.levels, -np.inf), starts, axis=1)
-    # Unknown levels sort last: the median of the known ones, without a warning for rows that have none.
-    order = np.sort(np.where(known, field.levels, np.inf), axis=1)
-    middle = np.minimum(known.sum(axis=1) // 2, count - 1)
-    median = order[np.arange(rows), middle][:, None]
-    with np.errstate(invalid="ignore"):
-        levels = np.where(median - lowest > highest - median, lowest, highest)
-    levels[~np.isfinite(levels)] = np.nan
-    return Field(levels, np.logical_or.reduceat(field.bad, starts, axis=1))
-
-
-def _groups(items: int, cells: int) -> tuple[Counts, Counts]:
-    """Which items [start, end) each of `cells` cells stands for; one of few items fills several cells."""
-    edges = np.arange(cells + 1, dtype=np.int64) * items // cells
-    return edges[:-1], np.maximum(edges[:-1] + 1, edges[1:])
-
-
-class Steps(NamedTuple):
-    """The step axis, from the start of its first step to the end of its last; `pitch` is one step long."""
-
-    low: float
-    high: float
-    pitch: float
-    columns: int
-
-    def column(self, step: float) -> int:
-        """The cell that a step lies in."""
-        share = (step - self.low) / (self.high - self.low)
-        return min(self.columns - 1, max(0, int(share * self.columns + 1e-9)))
-
-    def groups(self, x: Floats) -> tuple[Counts, Counts]:
-        """Which data columns [start, end) each cell stands for; start == end where there is no data."""
-        edges = self.low + (self.high - self.low) * (np.arange(self.columns + 1) / self.columns)
-        edges[:-1] -= 1e-9 * self.pitch
-        edges[-1] = np.inf
-        bounds = np.searchsorted(x, edges, side="left").astype(np.int64)
-        starts, ends = bounds[:-1], bounds[1:]
-        # A cell narrower than a step shows the step it lies in, until the last one ends.
-        held = (ends == starts) & (starts > 0) & (edges[:-1] < x[-1] + self.pitch * (1 - 1e-6))
-        return np.where(held, starts - 1, starts), np.where(held, starts, ends)
-
-
 def _steps(heat: HeatMap, x: Floats, columns: int) -> Steps:
     gaps = np.diff(x)
     gaps = gaps[gaps > 0]
@@ -195,9 +109,6 @@ def _scale(units: Floats, heat: HeatMap) -> tuple[float, float]:
     return (low, high) if high - low > 1e-9 * abs(high) else (low - max(1.0, abs(low)), high)
 
 
-# --------------------------------------------------------------------------------------------- drawing
-
-
 def render_heatmap(heat: HeatMap, width: int, height: int, mode: Mode = "color") -> Lines:
     """Draw a heat map into exactly width × height cells; see `HeatMap`.
 
@@ -220,12 +131,12 @@ def render_heatmap(heat: HeatMap, width: int, height: int, mode: Mode = "color")
     left = gutter(names, heat.gutter, heat.x_name, width)
     columns = width - left - 1
     steps = _steps(heat, x, columns)
-    units = _units(values, heat.log)
+    units = in_units(values, heat.log)
     low, high = _scale(units, heat)
     slots = 2 * rows if mode == "color" else rows
-    across = _mean_groups(Field(_levels(units, low, high), bad), *steps.groups(x))
-    pool = _mean_groups if layers <= slots else _extreme_groups
-    cells = pool(Field(across.levels.T, across.bad.T), *_groups(layers, slots))
+    across = mean_groups(Levels(levels_of(units, low, high), bad), *steps.groups(x))
+    pool = mean_groups if layers <= slots else extreme_groups
+    cells = pool(Levels(across.values.T, across.bad.T), *even_groups(layers, slots))
 
     grid = Grid(width, height)
     cursor = None
@@ -277,11 +188,11 @@ def _row_labels(names: list[str], rows: int, heads: tuple[int, ...]) -> list[tup
     return list(labels.items())
 
 
-def _draw_color(grid: Grid, left: int, cells: Field, cursor: int | None) -> None:
+def _draw_color(grid: Grid, left: int, cells: Levels, cursor: int | None) -> None:
     """Half blocks: the upper half of a cell in the foreground, the lower in the background."""
-    columns, slots = cells.levels.shape
+    columns, slots = cells.values.shape
     rows = slots // 2
-    scaled = np.where(np.isfinite(cells.levels), cells.levels * (LEVELS - 1), -1.0)
+    scaled = np.where(np.isfinite(cells.values), cells.values * (LEVELS - 1), -1.0)
     indices = np.rint(scaled).astype(int).tolist()
     bad = cells.bad.tolist()
     palette = _palette()
@@ -314,9 +225,9 @@ def shade_of(level: float) -> str:
     return SHADES[min(len(SHADES) - 1, max(0, int(level * len(SHADES))))]
 
 
-def _draw_shade(grid: Grid, left: int, cells: Field) -> None:
-    columns, rows = cells.levels.shape
-    levels, bad = cells.levels.tolist(), cells.bad.tolist()
+def _draw_shade(grid: Grid, left: int, cells: Levels) -> None:
+    columns, rows = cells.values.shape
+    levels, bad = cells.values.tolist(), cells.bad.tolist()
     for column in range(columns):
         for row in range(rows):
             level = levels[column][row]
@@ -372,30 +283,3 @@ def _legend(grid: Grid, left: int, columns: int, ends: tuple[str, str], mode: Mo
         else:
             grid.put(row, at + index, SHADES[index])
     grid.write(row, at + bar, f" {high} ")
-
-
-def sparkline(values: Array, width: int, log: bool = False) -> str:
-    """Values as one line of exactly `width` cells, growing from the left; ✕ where one is not finite.
-
-    Zero and below sit at the bottom of a log line. A constant line runs at half height.
-    """
-    width = max(0, width)
-    raw = np.asarray(values, dtype=np.float64).reshape(1, -1)
-    count = raw.shape[1]
-    if not count or not width:
-        return " " * width
-    bad = ~np.isfinite(raw)
-    units = _units(raw, log)
-    known = units[np.isfinite(units)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
-    if log:
-        low = max(low, high - DECADES)
-    if high - low <= 1e-9 * max(abs(low), abs(high)):
-        low, high = (low - 0.5, low + 0.5) if log or abs(low) < 1 else (low - abs(low), low + abs(low))
-    cells = min(count, width)
-    field = _mean_groups(Field(_levels(units, low, high), bad), *_groups(count, cells))
-    top = len(BLOCKS) - 1
-    return "".join(
-        NONFINITE if poisoned else BLOCKS[min(top, int(level * len(BLOCKS)))]
-        for level, poisoned in zip(field.levels[0].tolist(), field.bad[0].tolist(), strict=True)
-    ).ljust(width)

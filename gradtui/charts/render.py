@@ -17,6 +17,7 @@ from rich.cells import cell_len
 from gradtui.charts.cells import (
     BOLD,
     DIM,
+    NONFINITE,
     PLAIN,
     Grid,
     Label,
@@ -37,7 +38,7 @@ LEGEND_FROM_HEIGHT = 7
 MARK_GAP = 6
 """Cells between two marks of one series where its points are too dense to mark each."""
 
-NONFINITE, BELOW, ABOVE = "✕", "▽", "△"
+BELOW, ABOVE = "▽", "△"
 CURSOR, BOUNDARY = "┊", "╎"
 
 _SGR = re.compile(r"\x1b\[([0-9;]*)m([^\x1b]*)")

@@ -70,8 +70,8 @@ def run(options: RunOptions) -> None:
     seed = preset.training.seed if options.seed is None else options.seed
     # torch is loaded here, after all that can be refused without it.
     from gradtui.analysis.summary import summarise
-    from gradtui.engine.process_setup import DeviceError, choose_device
     from gradtui.engine.headless import Interrupted, train
+    from gradtui.engine.process_setup import DeviceError, choose_device
     from gradtui.runs.reader import RunReader
     from gradtui.ui.text.report import report
     from gradtui.zoo.corpus import CorpusError

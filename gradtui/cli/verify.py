@@ -81,27 +81,25 @@ def verify(options: VerifyOptions) -> None:
     data = writable_data_directory("results are kept")
 
     from gradtui.engine.__main__ import usable_cores
-    from gradtui.verify.check import check
+    from gradtui.verify.check import Setup, check
     from gradtui.verify.report import table
     from gradtui.verify.store import machine, torch_version
 
+    setup = Setup(
+        seeds=range(options.seeds),
+        at_once=options.jobs or usable_cores(),
+        directory=data / "verify",
+        log=paths.log_directory(data) / "verify.log",
+    )
     bar = progress_bar(1, "verify")
 
-    def begin(whole: int) -> None:
+    def progress(done: int, whole: int) -> None:
         bar.length = max(1, whole)
+        bar.update(done - bar.pos)
 
     try:
         with bar:
-            results = check(
-                claims,
-                library.presets,
-                seeds=range(options.seeds),
-                jobs=options.jobs or usable_cores(),
-                directory=data / "verify",
-                log=paths.log_directory(data) / "verify.log",
-                on_begin=begin,
-                on_progress=bar.update,
-            )
+            results = check(claims, library.presets, setup, progress)
     except VerifyError as failure:
         raise Failure(str(failure)) from failure
     except OSError as failure:

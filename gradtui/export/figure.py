@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from gradtui.analysis.depth import Depth, by_depth, depth_of, each_site
 from gradtui.export import LOSS, Choice, ExportError
 from gradtui.metrics import STREAM_METRICS
-from gradtui.runs.reader import RunReader, level_of
+from gradtui.runs.reader import RunReader
 from gradtui.runs.schema import PYRAMID_FACTOR, Flags
+from gradtui.runs.thinning import level_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -88,7 +88,7 @@ class Recorder:
             settings.facts,
             metrics=settings.metrics,
             keep=settings.keep,
-            patience=lock_seconds,
+            lock_timeout=lock_seconds,
         )
 
     def put(self, pending: PendingStep) -> Frame | None:

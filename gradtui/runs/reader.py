@@ -3,100 +3,34 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
-from urllib.parse import quote
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gradtui.runs import RunError
+from gradtui.runs.connection import connect
 from gradtui.runs.process import is_alive
-from gradtui.runs.schema import (
-    ABSENT,
-    APPLICATION_ID,
-    FLAG_LOSS_NAN,
-    PYRAMID_FACTOR,
-    PYRAMID_LEVELS,
-    SCHEMA_VERSION,
-    Event,
-    Flags,
-    Floats,
-    Frame,
-    Site,
-    stream_points,
-)
-from gradtui.runs.thinning import Gap, plan
+from gradtui.runs.schema import ABSENT, FLAG_LOSS_NAN, PYRAMID_FACTOR, Event, Floats, Frame, Site, stream_points
+from gradtui.runs.shapes import Block, LossWindow, Snapshot, Window
+from gradtui.runs.thinning import Gap, Piece, level_of, plan
 
-CACHE_BYTES = 16 << 20  # what one window of a hundred sites touches
 BLOCK_BYTES = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """One metric over some steps, each row a step or a bucket of steps; rows may differ in how many they hold.
-
-    `steps` [rows] is each row's first step; `low`, `mean`, `high` [rows, sites] are over the finite values
-    (NaN where there was none); `nonfinite` [rows, sites] says whether any value was NaN or infinite.
-    A NaN that is not `nonfinite` is a value that does not exist (a site without parameters).
-    """
-
-    steps: NDArray[np.int64]
-    low: Floats
-    mean: Floats
-    high: Floats
-    nonfinite: Flags
-
-
-@dataclass(frozen=True, slots=True)
-class LossWindow:
-    """Loss over some steps, in nats; arrays are [rows], as in `Window`; `lr` is each row's last."""
-
-    steps: NDArray[np.int64]
-    low: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    high: NDArray[np.float64]
-    lr: NDArray[np.float64]
-    nonfinite: Flags
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One step, all metrics: `values` [metrics, sites] with NaN where absent; `nonfinite` marks trouble."""
-
-    frame: Frame
-    values: Floats
-    nonfinite: Flags
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """N recorded steps, in order.
-
-    `steps` [N]; `loss` [N] in nats, NaN where there is none; `loss_given` [N] where there is one (one that is
-    NaN is given); `lr` [N]; `values` [N, metrics, sites] as they are stored, ABSENT where there is no value.
-    """
-
-    steps: NDArray[np.int64]
-    loss: NDArray[np.float64]
-    loss_given: Flags
-    lr: NDArray[np.float64]
-    values: Floats
+END = 1 << 62  # after every step
 
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def _understood(method: Callable[P, T]) -> Callable[P, T]:
-    """What a damaged file holds where numbers and texts should be is the file's trouble, said in one sentence."""
+def _reports_damage(method: Callable[P, T]) -> Callable[P, T]:
+    """A method of RunReader that raises RunError for what a damaged file has in place of numbers and texts."""
 
     @wraps(method)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -114,7 +48,7 @@ class RunReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._db = _connect(path)
+        self._db = connect(path)
         self._version = -1
         self._facts: dict[str, Any] = {}
         self.first_step = self.last_step = -1
@@ -127,7 +61,7 @@ class RunReader:
             raise
 
     @cached_property
-    @_understood
+    @_reports_damage
     def sites(self) -> tuple[Site, ...]:
         """The measured sites, in forward order."""
         stack = "stack" if self._query("PRAGMA user_version")[0][0] >= 2 else "''"
@@ -135,13 +69,13 @@ class RunReader:
         return tuple(msgspec.convert(dict(zip(Site.__struct_fields__, row, strict=True)), Site) for row in rows)
 
     @cached_property
-    @_understood
+    @_reports_damage
     def stream_sites(self) -> tuple[int, ...]:
         """Index of the site that each stream point x_0 … x_L leaves."""
         return stream_points(self.sites)
 
     @cached_property
-    @_understood
+    @_reports_damage
     def metrics(self) -> tuple[str, ...]:
         """The metrics of this file, in the order of its frames."""
         metrics = self.facts.get("metrics")
@@ -154,9 +88,9 @@ class RunReader:
         """Run facts as of the last `refresh`."""
         return self._facts
 
-    @_understood
+    @_reports_damage
     def refresh(self) -> bool:
-        """Look for news; True if the file changed since the last call."""
+        """Read what has changed in the file; True if anything has since the last call."""
         version = self._query("PRAGMA data_version")[0][0]
         if version == self._version:
             return False
@@ -172,7 +106,7 @@ class RunReader:
 
     @property
     def status(self) -> str:
-        """running, paused, done, diverged, failed, or died: the writer's process is gone without a word."""
+        """running, paused, done, diverged, stopped, failed, or died: the writer ended without saying how."""
         status = str(self.facts.get("status", "running"))
         alive = status in ("running", "paused") and self.facts.get("host") == socket.gethostname()
         pid = self.facts.get("pid")
@@ -200,7 +134,7 @@ class RunReader:
         except (TypeError, ValueError) as error:
             raise RunError(f"{self.path} is damaged: it does not say which steps it has kept") from error
 
-    @_understood
+    @_reports_damage
     def frame(self, step: int) -> Snapshot | None:
         """The frame at `step`, or None if there is none (any more)."""
         query = "SELECT step, wall, seconds, loss, lr, flags, data FROM frames WHERE step = ?"
@@ -214,7 +148,7 @@ class RunReader:
         frame = Frame(step, wall, seconds, np.nan if flags & FLAG_LOSS_NAN else loss, lr, raw)
         return Snapshot(frame, _without_absent(raw), ~np.isfinite(raw))
 
-    @_understood
+    @_reports_damage
     def nearest_step(self, step: int) -> int:
         """The last step at or before `step` that has a frame, else the first one."""
         found = self._query("SELECT max(step) FROM frames WHERE step <= ?", step)[0][0]
@@ -237,7 +171,7 @@ class RunReader:
         names = ("steps", "low", "mean", "high", "nonfinite")
         return Window(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
-    @_understood
+    @_reports_damage
     def _frame_rows(self, row: int, start: int, stop: int) -> Window:
         sites = len(self.sites)
         query = "SELECT step, substr(data, ?, ?) FROM frames WHERE step >= ? AND step < ? ORDER BY step"
@@ -247,7 +181,7 @@ class RunReader:
         values = np.where(finite & (raw != ABSENT), raw, np.float32(np.nan))
         return Window(_steps(rows, 1), values, values, values, ~finite)
 
-    @_understood
+    @_reports_damage
     def _bucket_rows(self, row: int, level: int, start: int, stop: int) -> Window:
         sites, factor = len(self.sites), PYRAMID_FACTOR**level
         query = (
@@ -264,7 +198,7 @@ class RunReader:
         nonfinite = np.frombuffer(flags, np.uint8).reshape(-1, sites) > 0
         return Window(_steps(rows, factor), low, mean, high, nonfinite)
 
-    @_understood
+    @_reports_damage
     def loss_window(self, start: int, stop: int, columns: int) -> LossWindow:
         """Loss and learning rate at steps start ≤ s < stop, as `window` does for metrics."""
         rows: list[Any] = []
@@ -289,12 +223,12 @@ class RunReader:
         low, mean, high = numbers.T
         return LossWindow(_steps(rows, 1), low, mean, high, table[:, 3], nonfinite)
 
-    def _plan(self, start: int, stop: int, columns: int) -> list[tuple[int, int, int]]:
+    def _plan(self, start: int, stop: int, columns: int) -> list[Piece]:
         # What lies outside the run would ask for coarser buckets than there are.
         recorded = min(stop, self.last_step + 1) - max(start, self.first_step)
         return plan(start, stop, level_of(recorded, columns), self._gaps)
 
-    def blocks(self, metrics: Sequence[str] = (), start: int = 0, stop: int = 1 << 62) -> Iterator[Block]:
+    def blocks(self, metrics: Sequence[str] = (), start: int = 0, stop: int = END) -> Iterator[Block]:
         """Every frame at steps start ≤ s < stop, some at a time; all metrics, or those named, in that order."""
         sites = len(self.sites)
         rows = [self._row(name) for name in metrics or self.metrics]
@@ -309,7 +243,7 @@ class RunReader:
             start = found[-1][0] + 1
             yield self._block(found, len(rows))
 
-    @_understood
+    @_reports_damage
     def _block(self, found: list[Any], metrics: int) -> Block:
         sites = len(self.sites)
         loss = np.array([row[1] for row in found], np.float64)
@@ -318,13 +252,13 @@ class RunReader:
         values = self._floats([b"".join(row[4:]) for row in found], sites * metrics)
         return Block(_steps(found, 1), loss, ~np.isnan(loss) | bad, lr, values.reshape(-1, metrics, sites))
 
-    @_understood
+    @_reports_damage
     def steps(self) -> NDArray[np.int64]:
         """The steps that have a frame, to which `metric` and `losses` belong."""
         return _steps(self._query("SELECT step FROM frames ORDER BY step"), 1)
 
-    @_understood
-    def columns(self, stop: int = 1 << 62) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    @_reports_damage
+    def columns(self, stop: int = END) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
         """Step, loss (NaN also where none was given) and learning rate of every frame before step `stop`."""
         rows = self._query("SELECT step, loss, lr FROM frames WHERE step < ? ORDER BY step", stop)
         loss, lr = (np.array([row[i] for row in rows], np.float64) for i in (1, 2))
@@ -337,17 +271,17 @@ class RunReader:
         rows = self._query("SELECT substr(data, ?, ?) FROM frames ORDER BY step", offset, 4 * sites)
         return _without_absent(self._floats([row[0] for row in rows], sites))
 
-    @_understood
+    @_reports_damage
     def losses(self) -> NDArray[np.float64]:
         """The loss of every frame in nats, [steps]; NaN also where none was given."""
         return np.array([row[0] for row in self._query("SELECT loss FROM frames ORDER BY step")], np.float64)
 
     @property
     def reading_names(self) -> tuple[str, ...]:
-        """What some sites tell of themselves, beside the metrics."""
+        """The readings that some sites have, beside the metrics."""
         return tuple(self._layouts())
 
-    @_understood
+    @_reports_damage
     def readings(self, name: str, step: int) -> tuple[int, dict[int, Floats]] | None:
         """The last readings called `name` at or before `step`: their step, and a vector by site's index."""
         layout = self._layouts().get(name)
@@ -370,13 +304,13 @@ class RunReader:
             return {}
         return {str(name): [(int(site), int(length)) for site, length in layout] for name, layout in found.items()}
 
-    @_understood
+    @_reports_damage
     def events(self) -> list[Event]:
         """All events, oldest first."""
         rows = self._query("SELECT step, kind, site, value, text FROM events ORDER BY id")
         return [Event(*row) for row in rows]
 
-    @_understood
+    @_reports_damage
     def seconds_per_step(self, last: int = 20) -> float:
         """Median duration of the last steps, in seconds; NaN before the first."""
         rows = self._query("SELECT seconds FROM frames ORDER BY step DESC LIMIT ?", last)
@@ -402,62 +336,6 @@ class RunReader:
             return self._db.execute(sql, parameters).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise RunError(f"{self.path} cannot be read: {error}") from error
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    if not path.is_file():
-        raise RunError(f"{path} is not there, or is not a file")
-    try:
-        readable = path.open("rb")
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror}") from error
-    with readable:
-        magic = readable.read(16)
-    if magic != b"SQLite format 3\0":
-        raise RunError(f"{path} is not a gradtui run file (or was cut off at its very beginning)")
-    problem: Exception | None = None
-    # A writable connection lets SQLite tidy the log away when the last one closes; a read-only directory
-    # allows only the later ways.
-    for mode in ("mode=rw", "mode=ro", "immutable=1"):
-        db = None
-        try:
-            db = sqlite3.connect(
-                f"file:{quote(os.fsencode(path.absolute()))}?{mode}",
-                uri=True,
-                isolation_level=None,
-                timeout=2,
-                check_same_thread=False,
-            )
-            db.execute("PRAGMA query_only = 1")
-            db.execute(f"PRAGMA cache_size = -{CACHE_BYTES // 1024}")
-            application = db.execute("PRAGMA application_id").fetchone()[0]
-            version = db.execute("PRAGMA user_version").fetchone()[0]
-            if application == APPLICATION_ID and version <= SCHEMA_VERSION:
-                db.execute("SELECT count(*) FROM facts, sites").fetchone()
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            problem = error
-            if db is not None:
-                db.close()
-            continue
-        if application != APPLICATION_ID:
-            db.close()
-            raise RunError(f"{path} is an SQLite file, but not a gradtui run file")
-        if version > SCHEMA_VERSION:
-            db.close()
-            raise RunError(
-                f"{path} was written by a newer gradtui (run file version {version}, this one reads up to "
-                f"{SCHEMA_VERSION}); upgrade gradtui to open it"
-            )
-        return db
-    raise RunError(f"{path} is damaged or cut off: {problem}")
-
-
-def level_of(steps: int, columns: int) -> int:
-    """The coarsest level that has at least `columns` rows for so many steps."""
-    level = 0
-    while level < PYRAMID_LEVELS and steps > PYRAMID_FACTOR ** (level + 1) * max(columns, 1):
-        level += 1
-    return level
 
 
 def _steps(rows: list[Any], factor: int) -> NDArray[np.int64]:

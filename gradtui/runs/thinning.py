@@ -1,4 +1,4 @@
-"""Which rows of a run file go when its length is bounded.
+"""Which rows of a run file go when its length is bounded, and from which of the others a window is read.
 
 Level 0 are the frames, level k the buckets of 16ᵏ steps. Each level keeps its first rows, where a collapse
 happens, and its newest ones; between them lies a gap that the next level covers. The last level has no gap.
@@ -15,9 +15,10 @@ HEAD_ROWS = 256  # kept at the beginning of every level
 LEVEL_ROWS = 1024  # newest buckets that every level of the pyramid keeps
 
 Gap = tuple[int, int]  # start ≤ step < stop
+Piece = tuple[int, int, int]  # level, start, stop: the rows of that level at steps start ≤ s < stop
 
 
-class Shelf:
+class Level:
     """One level while it grows. Its gap begins and ends where buckets of the next level do."""
 
     def __init__(self, level: int, keep: int) -> None:
@@ -71,31 +72,31 @@ class Thinner:
     """All levels together: `keep` newest frames, and as many buckets as every window needs."""
 
     def __init__(self, keep: int) -> None:
-        self._shelves = [Shelf(level, LEVEL_ROWS if level else keep) for level in range(PYRAMID_LEVELS)]
+        self._levels = [Level(level, LEVEL_ROWS if level else keep) for level in range(PYRAMID_LEVELS)]
         self._newest = [-1] * PYRAMID_LEVELS
 
     def add(self, step: int) -> None:
         """A frame has been recorded, and is part of a bucket at every level."""
         head: int | None = 0
-        for level, shelf in enumerate(self._shelves):
+        for level, one in enumerate(self._levels):
             row = step // PYRAMID_FACTOR**level
             if row == self._newest[level]:
                 return
             self._newest[level] = row
             # A level's gap lies within that of the level below it: what a finer level has lost must be found in
             # whole buckets of the next.
-            shelf.add(row * PYRAMID_FACTOR**level, head)
-            head = shelf.head
+            one.add(row * PYRAMID_FACTOR**level, head)
+            head = one.head
 
     def drop(self) -> list[tuple[int, Gap]]:
         """(level, steps) of the rows that are to be removed now."""
         dropped = []
         limit = 1 << 62
-        for level, shelf in enumerate(self._shelves):
-            more = shelf.drop(limit)
+        for level, one in enumerate(self._levels):
+            more = one.drop(limit)
             if more is not None:
                 dropped.append((level, more))
-            gap = shelf.gap
+            gap = one.gap
             if gap is None:
                 break
             limit = gap[1]
@@ -104,11 +105,22 @@ class Thinner:
     @property
     def gaps(self) -> list[Gap]:
         """The gap of each level, from the frames up, as far as there are any."""
-        return [shelf.gap for shelf in self._shelves if shelf.gap is not None]
+        return [one.gap for one in self._levels if one.gap is not None]
 
 
-def plan(start: int, stop: int, level: int, gaps: Sequence[Gap]) -> list[tuple[int, int, int]]:
-    """(level, start, stop) of the pieces that cover steps start ≤ s < stop, in order; at `level` if possible."""
+def level_of(steps: int, columns: int) -> int:
+    """The coarsest level that has at least `columns` rows for so many steps; 0 is single steps."""
+    level = 0
+    while level < PYRAMID_LEVELS and steps > PYRAMID_FACTOR ** (level + 1) * max(columns, 1):
+        level += 1
+    return level
+
+
+def plan(start: int, stop: int, level: int, gaps: Sequence[Gap]) -> list[Piece]:
+    """The pieces that cover steps start ≤ s < stop, in order; at `level`, or above where its rows are gone.
+
+    `gaps` are those of each level, from the frames up.
+    """
     if level >= len(gaps):
         return [(level, start, stop)]
     lost, found = gaps[level]

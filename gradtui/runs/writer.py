@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 import socket
 import sqlite3
 import time
@@ -13,58 +11,42 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
 from gradtui.metrics import SITE_METRICS
 from gradtui.runs import RunError
-from gradtui.runs.process import is_alive
+from gradtui.runs.connection import address
+from gradtui.runs.creation import create, write_facts
 from gradtui.runs.pyramid import Pyramid
-from gradtui.runs.schema import (
-    APPLICATION_ID,
-    FLAG_LOSS_NAN,
-    PYRAMID_FACTOR,
-    SCHEMA_VERSION,
-    TABLES,
-    Event,
-    Floats,
-    Frame,
-    Site,
-)
+from gradtui.runs.schema import FLAG_LOSS_NAN, PYRAMID_FACTOR, Event, Floats, Frame, Site
 from gradtui.runs.thinning import Gap, Thinner
 
 COMMIT_SECONDS = 0.25
-# While a file cannot be written, attempts become rarer: each may cost the caller its patience.
+# While a file cannot be written, attempts become rarer: each may keep the caller waiting for a lock.
 MOST_SECONDS_BETWEEN_ATTEMPTS = 8.0
 BATCH = 256  # frames that wait as objects before they become rows
 MOST_WAITING = 4096  # rows
 MOST_WAITING_BYTES = 64 << 20
-LOG_BYTES = 4 << 20  # of SQLite's write-ahead log before it is moved into the file
 
 _INSERT_FRAME = "INSERT INTO frames VALUES (?, ?, ?, ?, ?, ?, ?)"
 _INSERT_EVENT = "INSERT INTO events (step, wall, kind, site, value, text) VALUES (?, ?, ?, ?, ?, ?)"
 _UPSERT_BUCKET = "INSERT OR REPLACE INTO pyramid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_UPSERT_FACT = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
 _INSERT_READING = "INSERT OR REPLACE INTO readings VALUES (?, ?, ?)"
 _DELETE_READINGS = "DELETE FROM readings WHERE step >= ? AND step < ?"
 _DELETE_FRAMES = "DELETE FROM frames WHERE step >= ? AND step < ?"
 _DELETE_BUCKETS = "DELETE FROM pyramid WHERE level = ? AND bucket >= ? AND bucket < ?"
-
-_BESIDE = ("-journal", "-wal", "-shm")  # what SQLite keeps beside a file
-_DRAFT = re.compile(r"\..+\.(\d+)\.new(?:-journal|-wal|-shm)?")
-_DRAFT_SECONDS = 60
 
 
 class RunWriter:
     """Creates `path` and appends to it; raises RunError if it exists or cannot be written.
 
     `keep` bounds the file: of all frames the first 256 and the newest `keep` stay, older ones only as minimum,
-    mean and maximum over 16, 256 … steps, of which each level keeps as much as windows need. `patience` is how
-    long, in seconds, a commit waits for somebody else who has locked the file.
+    mean and maximum over 16, 256 … steps, of which each level keeps as much as windows need. `lock_timeout` is how
+    long, in seconds, a commit waits for another process that has locked the file; `clock` returns seconds.
 
     A failed commit (a full disk) raises RunError and keeps what it could not write; later ones try again, at
-    growing intervals. What waits is bounded: when there is too much of it, the oldest frames are given up, and an
+    growing intervals. What waits is bounded: when there is too much of it, the oldest frames are discarded, and an
     event "note" says so as soon as the file can be written. Everything committed survives a crash of the process.
     In a forked child all methods do nothing: the file is its parent's.
     """
@@ -77,14 +59,13 @@ class RunWriter:
         *,
         metrics: Sequence[str] = SITE_METRICS,
         keep: int | None = None,
-        patience: float = 5.0,
+        lock_timeout: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if keep is not None and keep < 1:
             raise RunError(f"{keep} frames cannot be kept; at least 1")
         self.path = path
         self._shape = (len(metrics), len(sites))
-        self._patience = patience
         self._clock = clock
         self._closed = False
         self._process = os.getpid()
@@ -107,12 +88,13 @@ class RunWriter:
         self._recorded = 0
         self._layouts: dict[str, list[list[int]]] = {}
         self._readings: list[tuple[int, str, bytes]] = []
-        self._lost: list[int] = []  # first and last step, and number, of frames that were given up
-        self._trouble = ""
-        self._most_waiting = max(BATCH, min(MOST_WAITING, MOST_WAITING_BYTES // self._frame_bytes))
+        self._lost: list[int] = []  # first and last step, and number, of frames that were discarded
+        self._last_error = ""
+        frame_bytes = max(1, 4 * len(metrics) * len(sites))
+        self._most_waiting = max(BATCH, min(MOST_WAITING, MOST_WAITING_BYTES // frame_bytes))
         self._committed = -np.inf
         self._interval = COMMIT_SECONDS
-        self._db = self._create(sites)
+        self._db = create(path, sites, self._facts, frame_bytes=frame_bytes, lock_timeout=lock_timeout)
         try:
             self.flush()
         except RunError:
@@ -123,48 +105,12 @@ class RunWriter:
     def _is_failing(self) -> bool:
         return self._interval > COMMIT_SECONDS
 
-    @property
-    def _frame_bytes(self) -> int:
-        return max(1, 4 * self._shape[0] * self._shape[1])
-
-    def _create(self, sites: Sequence[Site]) -> sqlite3.Connection:
-        if self.path.exists():
-            raise RunError(f"{self.path} already exists; name another file or remove it first")
-        # Made under another name and then renamed: a reader never meets a half-made file.
-        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            _remove_old_drafts(self.path.parent)
-            page = _page_size(self._frame_bytes)
-            with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as db:
-                db.execute(f"PRAGMA page_size = {page}")
-                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                db.executescript(f"BEGIN;{TABLES}COMMIT;")
-                rows = [(index, s.name, s.layer, s.kind, s.stream, s.stack) for index, s in enumerate(sites)]
-                db.execute("BEGIN")  # one commit: each waits for the disk
-                db.executemany("INSERT INTO sites VALUES (?, ?, ?, ?, ?, ?)", rows)
-                _write_facts(db, self._facts)
-                db.execute("COMMIT")
-                db.execute("PRAGMA journal_mode = WAL")
-            _move_without_overwriting(draft, self.path)
-            db = sqlite3.connect(self.path, isolation_level=None, timeout=self._patience, check_same_thread=False)
-            db.execute("PRAGMA synchronous = NORMAL")
-            db.execute(f"PRAGMA wal_autocheckpoint = {LOG_BYTES // page}")
-        except OSError as error:
-            raise RunError(f"{self.path} cannot be created: {error.strerror}") from error
-        except sqlite3.Error as error:
-            raise RunError(f"{self.path} cannot be written: {error}") from error
-        finally:
-            _remove(draft, *(_beside(draft, suffix) for suffix in _BESIDE))
-        return db
-
     def append(self, frame: Frame) -> None:
         """Record one step; raises RunError where steps do not increase, or there are too few or many values.
 
         Commits if the last commit is long enough ago.
         """
-        if self._is_foreign():
+        if self._is_forked():
             return
         if frame.step <= self._newest:
             raise RunError(f"{self.path}: step {frame.step} cannot follow step {self._newest}; steps increase")
@@ -180,7 +126,7 @@ class RunWriter:
                 self.flush()
 
     def readings(self, step: int, found: Mapping[str, Mapping[int, Floats]]) -> None:
-        """Record vectors of numbers that some sites tell of themselves at a step, by name and site's index.
+        """Record vectors of numbers that modules report of themselves at a step, by name and site's index.
 
         A name's sites and lengths are those of its first call. It is committed together with the next frames.
         """
@@ -206,7 +152,7 @@ class RunWriter:
 
     def flush(self) -> None:
         """Commit everything that waits."""
-        if self._is_foreign():
+        if self._is_forked():
             return
         self._collect()
         if not (self._rows or self._events or self._facts):
@@ -216,8 +162,8 @@ class RunWriter:
             self._db.executemany(_INSERT_FRAME, self._rows)
             self._db.executemany(_INSERT_READING, self._readings)
             self._db.executemany(_UPSERT_BUCKET, self._buckets.values())
-            self._db.executemany(_INSERT_EVENT, self._events + self._confession())
-            _write_facts(self._db, {**self._facts, **self._counts()})
+            self._db.executemany(_INSERT_EVENT, self._events + self._note_of_lost_frames())
+            write_facts(self._db, {**self._facts, **self._counts()})
             self._delete()
             self._db.execute("COMMIT")
         except BaseException as error:
@@ -227,7 +173,7 @@ class RunWriter:
                     self._db.execute("ROLLBACK")
             if not isinstance(error, sqlite3.Error):
                 raise
-            self._trouble = str(error)
+            self._last_error = str(error)
             self._interval = min(2 * self._interval, MOST_SECONDS_BETWEEN_ATTEMPTS)
             raise RunError(f"{self.path} cannot be written: {error}") from error
         finally:
@@ -240,7 +186,7 @@ class RunWriter:
         self._dropped.clear()
 
     def _collect(self) -> None:
-        """Turn the frames that wait into rows; give up the oldest where too many cannot be written."""
+        """Turn the frames that wait into rows; discard the oldest where too many cannot be written."""
         frames, self._frames = self._frames, []
         # Folding is not repeated after a failed commit: the changed buckets wait beside the frame rows.
         for bucket in self._pyramid.fold(frames):
@@ -254,9 +200,9 @@ class RunWriter:
             for level, (start, stop) in self._thinner.drop():
                 self._dropped[level] = self._dropped.get(level, (start, stop))[0], stop
         if self._is_failing:
-            self._give_up()
+            self._discard_excess()
 
-    def _give_up(self) -> None:
+    def _discard_excess(self) -> None:
         excess = len(self._rows) - self._most_waiting
         if excess > 0:
             lost = [row[0] for row in self._rows[:excess]]
@@ -267,7 +213,7 @@ class RunWriter:
             del self._buckets[key]
 
     def _counts(self) -> dict[str, Any]:
-        """How many frames there have been, and where they, and the buckets of each level, are gone again."""
+        """Facts: how many frames there have been, and the gap of each level, for those that have changed."""
         counts: dict[str, Any] = {}
         if self._rows:
             counts["recorded"] = self._recorded + len(self._rows)
@@ -275,11 +221,13 @@ class RunWriter:
             counts["gaps"] = self._thinner.gaps
         return counts
 
-    def _confession(self) -> list[tuple[Any, ...]]:
+    def _note_of_lost_frames(self) -> list[tuple[Any, ...]]:
         if not self._lost:
             return []
         first, last, count = self._lost
-        text = f"steps {first} to {last}: {count} frames are missing, they could not be written ({self._trouble})"
+        text = (
+            f"steps {first} to {last}: {count} frames are missing, they could not be written ({self._last_error})"
+        )
         return [(last, time.time(), "note", None, None, text)]
 
     def _delete(self) -> None:
@@ -291,12 +239,12 @@ class RunWriter:
                 factor = PYRAMID_FACTOR**level
                 self._db.execute(_DELETE_BUCKETS, (level, start // factor, stop // factor))
 
-    def _is_foreign(self) -> bool:
+    def _is_forked(self) -> bool:
         return os.getpid() != self._process
 
     def close(self, status: str | None = None, reason: str = "") -> None:
         """Commit, note the final `status` and its `reason`, and close; calling it twice does nothing."""
-        if self._closed or self._is_foreign():
+        if self._closed or self._is_forked():
             return
         if status is not None:
             self._facts.update(status=status, reason=reason, ended=time.time())
@@ -318,54 +266,6 @@ class RunWriter:
             self.close("failed", f"{type(error).__name__}: {error}")
 
 
-def _write_facts(db: sqlite3.Connection, facts: Mapping[str, Any]) -> None:
-    db.executemany(_UPSERT_FACT, [(key, json.dumps(value, default=str)) for key, value in facts.items()])
-
-
-def _page_size(frame_bytes: int) -> int:
-    """Pages of several frames each: neither room nor time is lost where a row does not fit into one."""
-    size = 4096
-    while size < 4 * frame_bytes and size < 32768:
-        size *= 2
-    return size
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
-
-
-def _remove(*paths: Path) -> None:
-    for path in paths:
-        with contextlib.suppress(OSError):
-            path.unlink()
-
-
-def _remove_old_drafts(directory: Path) -> None:
-    """A process that was killed while it made a run file has left its draft behind."""
-    now = time.time()
-    for path in directory.glob(".*.new*"):
-        match = _DRAFT.fullmatch(path.name)
-        if match is None or is_alive(int(match[1])):
-            continue
-        with contextlib.suppress(OSError):
-            # The process may be one of another host: a draft is made within moments.
-            if now - path.stat().st_mtime > _DRAFT_SECONDS:
-                path.unlink()
-
-
-def _move_without_overwriting(draft: Path, path: Path) -> None:
-    """Raises FileExistsError if somebody else has made `path` in the meantime."""
-    # The log of an earlier file of this name, which somebody removed alone, would be taken for this one's.
-    strays = [stray for stray in (_beside(path, suffix) for suffix in _BESIDE) if stray.exists()]
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        draft.rename(path)
-    _remove(*strays)
-
-
 def _frame_row(frame: Frame) -> tuple[Any, ...]:
     flags = FLAG_LOSS_NAN if frame.loss is not None and np.isnan(frame.loss) else 0
     data = np.ascontiguousarray(frame.values, dtype=np.float32).tobytes()
@@ -373,10 +273,10 @@ def _frame_row(frame: Frame) -> tuple[Any, ...]:
 
 
 def mark_ended(path: Path, status: str, reason: str) -> None:
-    """Note how a run ended whose writer can no longer say so; raises RunError."""
+    """Record how a run ended whose writer no longer runs; raises RunError."""
     try:
-        db = sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?mode=rw", uri=True, isolation_level=None)
+        db = sqlite3.connect(address(path, "mode=rw"), uri=True, isolation_level=None)
         with contextlib.closing(db):
-            _write_facts(db, {"status": status, "reason": reason, "ended": time.time()})
+            write_facts(db, {"status": status, "reason": reason, "ended": time.time()})
     except sqlite3.Error as error:
         raise RunError(f"{path} cannot be written: {error}") from error

@@ -1,6 +1,10 @@
-"""The lesson's claims, checked by experiment: claims in TOML, what they need, and what came out.
+"""The lesson's claims, checked by experiment: `gradtui verify`.
 
-Only `worker`, `invariants` and `benchmarks` load torch, and they run in processes of their own.
+`claims` reads them from TOML, `plan` turns them into `jobs`, `run` does those in processes of their own, `store`
+keeps what came out, `judge` holds it against the claims' `bounds`, `report` prints it; `check` is all of that in
+one call. `live` marks the claims of a run that goes on.
+
+Only `worker`, `invariants` and `benchmarks` load torch, and only those processes load them.
 """
 
 

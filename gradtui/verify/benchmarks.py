@@ -33,7 +33,7 @@ Norm = Callable[[Tensor], Tensor]
 
 def norm_time(mode: str, passed: str, seed: int) -> float:
     """Time of RMSNorm / time of LayerNorm, each the least of many, taken in turn: others' work only adds."""
-    rms, layer = (_timer(norm, passed, seed) for norm in _norms(mode))
+    rms, layer = (_timer(norm, passed, seed) for norm in norms(mode))
     for _ in range(WARM_UP):
         rms()
         layer()
@@ -48,11 +48,11 @@ def norm_bytes(mode: str, passed: str, seed: int) -> float:
         if not rms or not layer:
             raise VerifyError(f"torch {torch.__version__} does not say how many bytes compiled kernels move")
     else:
-        rms, layer = (_eager_bytes(norm, passed, seed) for norm in _norms(mode))
+        rms, layer = (_eager_bytes(norm, passed, seed) for norm in norms(mode))
     return rms / layer
 
 
-def _norms(mode: str) -> tuple[Norm, Norm]:
+def norms(mode: str) -> tuple[Norm, Norm]:
     """RMSNorm and LayerNorm, in this order."""
     gamma_D, beta_D = torch.ones(WIDTH, requires_grad=True), torch.zeros(WIDTH, requires_grad=True)
     if mode == "torch":
@@ -119,7 +119,7 @@ def _timer(norm: Norm, passed: str, seed: int) -> Callable[[], float]:
     return once
 
 
-class _ByteCounter(TorchDispatchMode):
+class ByteCounter(TorchDispatchMode):
     """Adds up the sizes of what every kernel reads and writes; views and empty tensors move nothing."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 def _eager_bytes(norm: Norm, passed: str, seed: int) -> int:
     x_ND, g_ND = _input(seed), torch.ones(ROWS, WIDTH)
-    forward, backward = _ByteCounter(), _ByteCounter()
+    forward, backward = ByteCounter(), ByteCounter()
     with forward:
         y_ND = norm(x_ND)
     with backward:

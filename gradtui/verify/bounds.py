@@ -1,17 +1,11 @@
-"""Bounds as people write them, and what measured values make of a claim. Pure."""
+"""Bounds as people write them: < 1, ≤ 1, > 1, ≥ 1, 0.5 … 2."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-Verdict = Literal["holds", "holds with a caveat", "does not hold here"]
-HOLDS: Verdict = "holds"
-CAVEAT: Verdict = "holds with a caveat"
-FAILS: Verdict = "does not hold here"
 
 ALLOWED = "< 1, ≤ 1, > 1, ≥ 1, or 0.5 … 2"
 _NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
@@ -63,22 +57,3 @@ def parse_bound(text: str) -> Bound | None:
         low, high = float(two.group(1)), float(two.group(2))
         return Bound(low, high, True) if math.isfinite(low) and math.isfinite(high) and low <= high else None
     return None
-
-
-def judge(bound: Bound, values: Sequence[float], *, caveat: bool) -> Verdict:
-    """What the values of all seeds, at least one, say.
-
-    A claim holds where every seed lies within the bound. Where the median does but some seed does not, that is
-    a caveat, as is the one that a claim itself carries.
-    """
-    inside = [bound.contains(value) for value in values]
-    if inside and all(inside):
-        return CAVEAT if caveat else HOLDS
-    return CAVEAT if bound.contains(median(values)) else FAILS
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle value (the lower of two); NaN where any value is NaN or there is none."""
-    if not values or any(math.isnan(value) for value in values):
-        return math.nan
-    return sorted(values)[(len(values) - 1) // 2]

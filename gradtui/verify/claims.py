@@ -20,15 +20,46 @@ from gradtui.i18n import Localized
 from gradtui.presets import Language, shipped_directory, user_directory
 from gradtui.tomlfile import TomlError, choices, convert, line_problem, read_table
 from gradtui.verify.bounds import ALLOWED, Bound, parse_bound
-from gradtui.verify.registry import BENCHMARKS, INVARIANTS, MODES, PASSES
 
-KINDS = ("metric", "comparison", "invariant", "benchmark")
+# What each kind of measure is made of, beside its kind.
+KINDS: dict[str, tuple[str, ...]] = {
+    "metric": ("samples",),
+    "comparison": ("samples", "compare"),
+    "invariant": ("name", "preset", "change"),
+    "benchmark": ("name", "mode", "passed"),
+}
 # Of two samples a and b of one seed; "noise" is |a − b| / the standard deviation of b over the seeds.
 COMPARISONS = ("difference", "distance", "ratio", "noise")
 
+# What can be measured without a training run: the functions of these names in `gradtui.verify.invariants`, called
+# with a preset and a seed, and in `gradtui.verify.benchmarks`, called with a mode, a pass and a seed.
+INVARIANTS: dict[str, str] = {
+    "sum_of_branches": "‖x_L − (x_0 + Σf)‖ / ‖x_L‖ at step 0",
+    "trunk_share": "‖∂L/∂x along the trunk‖ / ‖∂L/∂x of the next sublayer‖, least of all sublayers at step 0",
+    "trunk_share_through": "product over all sublayers of the trunk's share of the gradient at step 0",
+    "lost_directions": "directions that the norm's Jacobian removes",
+    "scale_invariance": "|N(cx) − N(x)|, largest for c = 10 and c = 100",
+    "centred_rms_twin": "|logits of the model − of its centred RMSNorm twin|, largest, float64",
+}
+BENCHMARKS: dict[str, str] = {
+    "norm_time": "time of RMSNorm / time of LayerNorm",
+    "norm_bytes": "bytes moved by RMSNorm / by LayerNorm",
+}
+# How a benchmark's norms are run: torch's own operators, the lesson's formulas one operator at a time, and those
+# formulas compiled into one kernel.
+MODES = ("torch", "formula", "compiled")
+PASSES = ("forward", "backward")
+
 
 class ClaimError(ValueError):
-    """A claim that cannot be used; the message names file, key, value and what is allowed."""
+    """A claim that cannot be used; the message names file, key, value and what is allowed.
+
+    `claim_id` is the id that the claim would have had, "" where none is known.
+    """
+
+    def __init__(self, message: str, claim_id: str = "") -> None:
+        super().__init__(message)
+        self.claim_id = claim_id
 
 
 Step = Annotated[int, Meta(ge=0, le=10**6, description="a whole number from 0 to 10⁶")]
@@ -109,18 +140,19 @@ class Claims:
     errors: list[ClaimError] = field(default_factory=list)
 
     def pick(self, names: Iterable[str]) -> list[Claim]:
-        """The claims called so, in the order of `names`; raises ClaimError with the nearest names."""
-        picked = {}
-        for name in names:
-            if name not in self.claims:
-                for error in self.errors:
-                    if str(error).startswith(f"{name}.toml") or f"/{name}.toml" in str(error):
-                        raise error
-                close = difflib.get_close_matches(name, self.claims, n=1)
-                hint = f"did you mean {close[0]}?" if close else "gradtui verify --list names them all"
-                raise ClaimError(f"there is no claim {name!r}; {hint}")
-            picked[name] = self.claims[name]
-        return list(picked.values())
+        """The claims called so, each once, in the order of `names`; raises ClaimError as `get` does."""
+        return [self.get(name) for name in dict.fromkeys(names)]
+
+    def get(self, name: str) -> Claim:
+        """The claim called `name`; raises ClaimError: why it could not be read, or which name comes near."""
+        if name in self.claims:
+            return self.claims[name]
+        for error in self.errors:
+            if error.claim_id == name:
+                raise error
+        close = difflib.get_close_matches(name, self.claims, n=1)
+        hint = f"did you mean {close[0]}?" if close else "gradtui verify --list names them all"
+        raise ClaimError(f"there is no claim {name!r}; {hint}", name)
 
 
 def load_claims(extra: Iterable[Path] = ()) -> Claims:
@@ -142,7 +174,7 @@ def load_claim(path: Path) -> Claim:
     try:
         table = read_table(path)
     except TomlError as error:
-        raise ClaimError(f"{path}: {error}") from error
+        raise ClaimError(f"{path}: {error}", path.stem) from error
     return parse_claim(table, id=path.stem, source=str(path))
 
 
@@ -152,10 +184,10 @@ def parse_claim(table: Mapping[str, Any], *, id: str, source: str) -> Claim:
     try:
         claim = convert(table, Claim, what="a claim", described=described)
     except TomlError as error:
-        raise ClaimError(f"{source}: {error}") from error
+        raise ClaimError(f"{source}: {error}", id) from error
     problem = _first_problem(claim)
     if problem:
-        raise ClaimError(f"{source}: {problem}")
+        raise ClaimError(f"{source}: {problem}", id)
     return msgspec.structs.replace(claim, id=id)
 
 
@@ -176,14 +208,8 @@ def _first_problem(claim: Claim) -> str | None:
 
 def _measure_problem(measure: Measure) -> str | None:
     """What does not belong to its kind, or is missing."""
-    belongs = {
-        "metric": ("samples",),
-        "comparison": ("samples", "compare"),
-        "invariant": ("name", "preset", "change"),
-        "benchmark": ("name", "mode", "passed"),
-    }[measure.kind]
     for key in ("samples", "compare", "name", "preset", "change", "mode", "passed"):
-        if getattr(measure, key) and key not in belongs:
+        if getattr(measure, key) and key not in KINDS[measure.kind]:
             return f"measure.{key} does not belong to a measure of kind {measure.kind}"
     match measure.kind:
         case "metric" if len(measure.samples) != 1:
@@ -194,8 +220,8 @@ def _measure_problem(measure: Measure) -> str | None:
             return _not_one_of("measure.compare", measure.compare, COMPARISONS)
         case "invariant" if measure.name not in INVARIANTS:
             return _not_one_of("measure.name", measure.name, INVARIANTS)
-        case "invariant" if bool(measure.preset) != INVARIANTS[measure.name].preset:
-            return f"measure.preset {'does not belong to' if measure.preset else 'is missing for'} {measure.name}"
+        case "invariant" if not measure.preset:
+            return f"measure.preset is missing for {measure.name}"
         case "benchmark" if measure.name not in BENCHMARKS:
             return _not_one_of("measure.name", measure.name, BENCHMARKS)
         case "benchmark" if measure.mode not in MODES:

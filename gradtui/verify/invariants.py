@@ -26,7 +26,7 @@ SCALES = (10.0, 100.0)
 
 def sum_of_branches(preset: Preset, seed: int) -> float:
     """‖x_L − (x_0 + Σf)‖ / ‖x_L‖, where x_L is what the final norm, or else the head, is given; float32."""
-    ends = last_and_sum(Transformer(preset.model, seed), _tokens(preset, seed))
+    ends = last_and_sum(Transformer(preset.model, seed), first_windows(preset, seed))
     if ends is None:
         raise VerifyError(f"{preset.id} has no single stream that its branches could add up to")
     last_BTD, total_BTD = ends
@@ -40,7 +40,7 @@ def last_and_sum(model: Transformer, tokens_BS: Tensor) -> tuple[Tensor, Tensor]
     ends: list[Any] = []
     handles = [
         sub.branch.register_forward_hook(lambda _module, _inputs, f_BTD: branches.append(f_BTD))
-        for sub in _sublayers(model)
+        for sub in sublayers_of(model)
     ]
     handles.append(model.embedding.register_forward_hook(lambda _module, _inputs, x_BTD: ends.append(x_BTD)))
     last = model.head if model.final_norm is None else model.final_norm
@@ -56,12 +56,12 @@ def last_and_sum(model: Transformer, tokens_BS: Tensor) -> tuple[Tensor, Tensor]
 
 def trunk_share(preset: Preset, seed: int) -> float:
     """The least of all sublayers' shares; 1 where every trunk hands its gradient on as it is."""
-    return min(trunk_shares(Transformer(preset.model, seed), _tokens(preset, seed)))
+    return min(trunk_shares(Transformer(preset.model, seed), first_windows(preset, seed)))
 
 
 def trunk_share_through(preset: Preset, seed: int) -> float:
     """The product of all sublayers' shares: what the trunk alone would let through from x_L to x_0."""
-    return math.prod(trunk_shares(Transformer(preset.model, seed), _tokens(preset, seed)))
+    return math.prod(trunk_shares(Transformer(preset.model, seed), first_windows(preset, seed)))
 
 
 def trunk_shares(model: Transformer, tokens_BS: Tensor) -> list[float]:
@@ -78,7 +78,7 @@ def trunk_shares(model: Transformer, tokens_BS: Tensor) -> list[float]:
         output.retain_grad()
         passed.append((module, inputs[0], output))
 
-    handles = [sub.register_forward_hook(keep) for sub in _sublayers(model)]
+    handles = [sub.register_forward_hook(keep) for sub in sublayers_of(model)]
     model.loss(tokens_BS).backward()
     for handle in handles:
         handle.remove()
@@ -128,15 +128,15 @@ def centred_rms_twin(preset: Preset, seed: int) -> float:
                 parameter.sub_(parameter.mean(dim=-1, keepdim=True))
             elif ".branch.out." in name:
                 parameter.sub_(parameter.mean(dim=0, keepdim=True))
-        tokens_BT = _tokens(preset, seed)[:, :-1]
+        tokens_BT = first_windows(preset, seed)[:, :-1]
         return float((model(tokens_BT) - twin(tokens_BT)).abs().max())
 
 
-def _sublayers(model: Transformer) -> list[Any]:
+def sublayers_of(model: Transformer) -> list[Any]:
     return [sub for layer in model.layers for sub in (layer.mixer, layer.feedforward)]
 
 
-def _tokens(preset: Preset, seed: int) -> Tensor:
+def first_windows(preset: Preset, seed: int) -> Tensor:
     """The first windows that a run with this seed reads, (B, T + 1)."""
     corpus = load_corpus(preset.corpus, context=preset.model.context, seed=seed)
     return corpus.batch(0, BATCH, preset.model.context, seed)

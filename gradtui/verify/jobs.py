@@ -1,75 +1,90 @@
-"""What a worker is asked to do and what it answers: JSON lines on its stdin and stdout."""
+"""What a worker process is asked to do, and what it answers."""
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass
+from pathlib import Path
 
 from gradtui.presets import Preset
 
+# How many training steps an invariant or a benchmark takes as long as, for the order of jobs and the progress bar.
+INVARIANT_STEPS, BENCHMARK_STEPS = 10, 60
+LAYERS = 12  # of the model that those steps are of
 
-class Train(msgspec.Struct, frozen=True, tag="train"):
-    """Train `preset` for `steps` steps and record it in `out`; with `evaluate` also what only an end can tell."""
+
+@dataclass(frozen=True, slots=True)
+class TrainingJob:
+    """Train `preset` with `seed` for `steps` steps and record the run file `out`; its answer has no value.
+
+    With `evaluate` the run's facts also hold what only the end of a run can tell.
+    """
 
     preset: Preset
     seed: int
     steps: int
     evaluate: bool
-    out: str
+    out: Path
+
+    @property
+    def weight(self) -> int:
+        """How long it takes, in training steps of one layer."""
+        return self.steps * self.preset.model.layers
 
 
-class Check(msgspec.Struct, frozen=True, tag="check"):
-    """Compute an invariant; its value is the answer."""
+@dataclass(frozen=True, slots=True)
+class InvariantJob:
+    """Compute the invariant `name`, a key of `claims.INVARIANTS`, of a model of `preset` with `seed`."""
 
     name: str
-    preset: Preset | None
+    preset: Preset
     seed: int
 
+    @property
+    def weight(self) -> int:
+        """How long it takes, in training steps of one layer."""
+        return INVARIANT_STEPS * LAYERS
 
-class Bench(msgspec.Struct, frozen=True, tag="bench"):
-    """Take a measurement that needs the machine for itself."""
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkJob:
+    """Measure the benchmark `name`, a key of `claims.BENCHMARKS`, with no other job beside it.
+
+    `mode` is one of `claims.MODES`, `passed` one of `claims.PASSES`.
+    """
 
     name: str
     mode: str
     passed: str
     seed: int
 
+    @property
+    def weight(self) -> int:
+        """How long it takes, in training steps of one layer."""
+        return BENCHMARK_STEPS * LAYERS
 
-Job = Train | Check | Bench
+
+Job = TrainingJob | InvariantJob | BenchmarkJob
 
 
-class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """So many steps of the job are done."""
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """So many steps of the job are done; it goes on."""
 
     steps: int
 
 
-class Done(msgspec.Struct, frozen=True, tag="done"):
-    """The job is done. `value` is None for a training, which leaves a run file, and for what is not finite."""
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The job is done. `value` is None for a training, and for a number that is not finite."""
 
     value: float | None = None
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The job could not be done; `reason` is a sentence."""
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job could not be done; `reason` is a sentence without a full stop."""
 
     reason: str
 
 
 Answer = Progress | Done | Failed
-
-
-def encode(message: Job | Answer) -> bytes:
-    """One line."""
-    return msgspec.json.encode(message) + b"\n"
-
-
-def decode_job(line: bytes) -> Job:
-    """A line as a job; raises msgspec.MsgspecError."""
-    job: Job = msgspec.json.decode(line, type=Train | Check | Bench)
-    return job
-
-
-def decode_answer(line: bytes) -> Answer:
-    """A line as an answer; raises msgspec.MsgspecError."""
-    answer: Answer = msgspec.json.decode(line, type=Progress | Done | Failed)
-    return answer

@@ -1,4 +1,4 @@
-"""A preset's claims while it runs: which hold, which cannot be told yet. Cheap enough for each repaint."""
+"""A preset's claims while it runs: which hold, which are still open. Cheap enough for each repaint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradtui.analysis.quantities import QUANTITIES, Numbers, read_series, read_s
 from gradtui.presets import Preset, unflatten
 from gradtui.runs.reader import RunReader
 from gradtui.verify.claims import Claim, Sample
-from gradtui.verify.measure import compare, take
+from gradtui.verify.judge import compare, take
 from gradtui.verify.store import experiment
 
 Mark = Literal["holds", "not yet", "does not hold"]
@@ -35,7 +35,7 @@ class Marked:
 def claims_of(preset: Preset, claims: Iterable[Claim], run_facts: Mapping[str, object]) -> list[Claim]:
     """The claims that a run with these facts can decide by itself: all samples from `preset` as it stands.
 
-    None where the run is of a preset by this name with other settings: its curves say nothing of the claim.
+    [] where the run is of a preset by this name with other settings: its curves say nothing of the claim.
     """
     recorded = run_facts.get("preset")
     try:
@@ -52,7 +52,7 @@ def _is_of(claim: Claim, preset: str) -> bool:
     if not samples or claim.measure.compare == "noise":
         return False
     quantities = [QUANTITIES[sample.quantity] for sample in samples]
-    if not all(not quantity.fact or (quantity.reading and len(samples) == 1) for quantity in quantities):
+    if not all(not quantity.is_fact or (quantity.reading and len(samples) == 1) for quantity in quantities):
         return False
     return all(sample.preset == preset and not sample.change for sample in samples)
 
@@ -60,8 +60,8 @@ def _is_of(claim: Claim, preset: str) -> bool:
 def marks(run: RunReader, claims: Iterable[Claim], before: Iterable[Marked] = ()) -> list[Marked]:
     """Where each of `claims` stands; `before` is what the last call returned, of which final marks are kept.
 
-    Reads only the steps that open claims look at, as of the run's last `refresh`. From the step on at which
-    somebody changed the learning rate, the run is no longer the claim's experiment: what was open stays "not yet".
+    Reads only the steps that open claims need, as of the run's last `refresh`. From the step on at which the
+    learning rate was changed by hand, the run is no longer the claim's experiment: what was open stays "not yet".
     Raises RunError.
     """
     settled = {marked.claim.id: marked for marked in before if marked.final}
@@ -75,7 +75,7 @@ def _mark(run: RunReader, claim: Claim, changed: int | None, seen: dict[tuple[st
     diverged = run.facts.get("status") == "diverged"
     samples = claim.measure.samples
     if QUANTITIES[samples[0].quantity].reading:
-        return _told(run, claim, end)
+        return _mark_of_reading(run, claim, end)
     complete, numbers = True, []
     for sample in samples:
         series = _series(run, sample, min(end, sample.stop), seen)
@@ -98,8 +98,8 @@ def _mark(run: RunReader, claim: Claim, changed: int | None, seen: dict[tuple[st
     return Marked(claim, "not yet", value, False)
 
 
-def _told(run: RunReader, claim: Claim, end: int) -> Marked:
-    """The mark of what the run itself tells of: as it stands, and for good at the claim's last step."""
+def _mark_of_reading(run: RunReader, claim: Claim, end: int) -> Marked:
+    """The mark of a claim about a reading: as it stands, and for good at the claim's last step."""
     [sample] = claim.measure.samples
     value = read_spread(run, QUANTITIES[sample.quantity], min(end, sample.stop) - 1)
     complete = end >= sample.stop
@@ -110,6 +110,7 @@ def _told(run: RunReader, claim: Claim, end: int) -> Marked:
 def _series(
     run: RunReader, sample: Sample, stop: int, seen: dict[tuple[str, int, int], Numbers]
 ) -> Numbers | None:
+    """The sample's quantity up to step `stop`, kept in `seen`; None where the run does not record it."""
     quantity = QUANTITIES[sample.quantity]
     if not set(quantity.metrics) <= set(run.metrics):
         return None

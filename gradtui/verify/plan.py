@@ -1,4 +1,4 @@
-"""From claims to jobs: each training once, however many claims look at it. Pure but for what the store knows."""
+"""From claims to jobs: each training once, however many claims need it. Pure but for what the store holds."""
 
 from __future__ import annotations
 
@@ -9,17 +9,10 @@ from typing import Any
 import msgspec
 
 from gradtui.analysis.quantities import QUANTITIES
-from gradtui.metrics import MEASURED, METRICS
 from gradtui.presets import Preset, PresetError, parse_preset
-from gradtui.verify.claims import Claim
-from gradtui.verify.jobs import Bench, Check, Job, Train
+from gradtui.verify.claims import Claim, Sample
+from gradtui.verify.jobs import BenchmarkJob, InvariantJob, Job, TrainingJob
 from gradtui.verify.store import Store, benchmark_key, invariant_key, run_key
-
-# How many training steps' worth an invariant or a benchmark is, for the order of jobs and the progress bar.
-CHECK_STEPS, BENCH_STEPS = 10, 60
-RECORDED = frozenset(
-    name for name in MEASURED if METRICS[name].recorded in ("always", "zoo")
-)  # by every run of a preset
 
 
 @dataclass(slots=True)
@@ -48,25 +41,21 @@ def make_plan(claims: Sequence[Claim], presets: Mapping[str, Preset], seeds: Seq
             usable.append((claim, _presets_of(claim, presets)))
         except _Unusable as why:
             plan.skipped[claim.id] = str(why)
-    stops = _stops(usable)
+    lengths = _lengths(usable)
     for claim, used in usable:
         keys = plan.keys.setdefault(claim.id, [])
         for seed in plan.seeds:
-            for key, job in _jobs_of(claim, used, seed, stops, store):
+            for key, job in _jobs_of(claim, used, seed, lengths, store):
                 keys.append(key)
-                done = store.has_run(key, job.steps) if isinstance(job, Train) else store.value(key) is not None
-                if key not in plan.jobs and not done:
+                if key not in plan.jobs and not _is_done(key, job, store):
                     plan.jobs[key] = job
     # The longest first, so that no core is left with a long one at the end.
-    plan.jobs = dict(sorted(plan.jobs.items(), key=lambda item: -weight(item[1])))
+    plan.jobs = dict(sorted(plan.jobs.items(), key=lambda item: -item[1].weight))
     return plan
 
 
-def weight(job: Job) -> int:
-    """How long a job takes, in steps of one layer."""
-    if isinstance(job, Train):
-        return job.steps * job.preset.model.layers
-    return 12 * (CHECK_STEPS if isinstance(job, Check) else BENCH_STEPS)
+def _is_done(key: str, job: Job, store: Store) -> bool:
+    return store.has_run(key, job.steps) if isinstance(job, TrainingJob) else store.value(key) is not None
 
 
 def changed(preset: Preset, change: Mapping[str, Any], claim: str) -> Preset:
@@ -101,54 +90,61 @@ def _presets_of(claim: Claim, presets: Mapping[str, Preset]) -> list[Preset]:
             used.append(changed(presets[name], change, claim.id))
         except PresetError as error:
             raise _Unusable(str(error)) from error
-    for sample in measure.samples:
-        for metric in QUANTITIES[sample.quantity].metrics:
-            if metric not in RECORDED:
-                raise _Unusable(f"there is no metric {metric} to be recorded")
     return used
+
+
+@dataclass(slots=True)
+class _Length:
+    """How many steps of a preset's runs are needed.
+
+    `plain` is what the longest series needs; `evaluated` are the steps after which facts are measured, each of
+    which ends a run.
+    """
+
+    plain: int = 0
+    evaluated: set[int] = field(default_factory=set)
+
+    def end_of(self, sample: Sample) -> int | None:
+        """The step after which the run that `sample` is taken from is evaluated; None where it is not."""
+        if QUANTITIES[sample.quantity].is_fact:
+            return sample.stop
+        # A run that is evaluated is as good as a plain one, if it is long enough for all series.
+        return min((stop for stop in self.evaluated if stop >= self.plain), default=None)
+
+
+def _lengths(usable: Sequence[tuple[Claim, list[Preset]]]) -> dict[bytes, _Length]:
+    """What the claims need of each preset, by `_identity`."""
+    lengths: dict[bytes, _Length] = {}
+    for claim, used in usable:
+        for sample, preset in zip(claim.measure.samples, used, strict=False):
+            length = lengths.setdefault(_identity(preset), _Length())
+            if QUANTITIES[sample.quantity].is_fact:
+                length.evaluated.add(sample.stop)
+            else:
+                length.plain = max(length.plain, sample.stop)
+    return lengths
 
 
 def _identity(preset: Preset) -> bytes:
     return msgspec.json.encode(preset)
 
 
-def _stops(usable: Sequence[tuple[Claim, list[Preset]]]) -> dict[bytes, tuple[int, set[int]]]:
-    """For each preset: how many steps its plain samples need, and where it is evaluated."""
-    stops: dict[bytes, tuple[int, set[int]]] = {}
-    for claim, used in usable:
-        for sample, preset in zip(claim.measure.samples, used, strict=False):
-            plain, evaluated = stops.get(_identity(preset), (0, set()))
-            if QUANTITIES[sample.quantity].fact:
-                evaluated = {*evaluated, sample.stop}
-            else:
-                plain = max(plain, sample.stop)
-            stops[_identity(preset)] = (plain, evaluated)
-    return stops
-
-
 def _jobs_of(
-    claim: Claim,
-    used: Sequence[Preset],
-    seed: int,
-    stops: Mapping[bytes, tuple[int, set[int]]],
-    store: Store,
+    claim: Claim, used: Sequence[Preset], seed: int, lengths: Mapping[bytes, _Length], store: Store
 ) -> list[tuple[str, Job]]:
+    """The jobs that `claim` needs with one seed, by key; `used` are its presets, one a sample."""
     measure = claim.measure
     if measure.kind == "invariant":
-        preset = used[0] if used else None
-        return [(invariant_key(measure.name, preset, seed), Check(measure.name, preset, seed))]
+        [preset] = used
+        return [(invariant_key(measure.name, preset, seed), InvariantJob(measure.name, preset, seed))]
     if measure.kind == "benchmark":
         key = benchmark_key(measure.name, measure.mode, measure.passed, seed)
-        return [(key, Bench(measure.name, measure.mode, measure.passed, seed))]
+        return [(key, BenchmarkJob(measure.name, measure.mode, measure.passed, seed))]
     jobs: list[tuple[str, Job]] = []
     for sample, preset in zip(measure.samples, used, strict=True):
-        plain, evaluated = stops[_identity(preset)]
-        if QUANTITIES[sample.quantity].fact:
-            at: int | None = sample.stop
-        else:
-            # A run that is evaluated at its end is as good, if it is long enough for all that look at it.
-            at = min((stop for stop in evaluated if stop >= plain), default=None)
-        key = run_key(preset, seed, at)
-        steps = plain if at is None else at
-        jobs.append((key, Train(preset, seed, steps, at is not None, str(store.run(key)))))
+        length = lengths[_identity(preset)]
+        end = length.end_of(sample)
+        key = run_key(preset, seed, end)
+        steps = length.plain if end is None else end
+        jobs.append((key, TrainingJob(preset, seed, steps, end is not None, store.run(key))))
     return jobs

@@ -7,22 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.cells import cell_len
+
+from gradtui.i18n import Words
 from gradtui.presets import Language
-from gradtui.verify.bounds import CAVEAT, FAILS, HOLDS, Verdict, median
 from gradtui.verify.claims import Claim
+from gradtui.verify.judge import CAVEAT, FAILS, HOLDS, Verdict, median
 
 MARKS: dict[Verdict, str] = {HOLDS: "✓", CAVEAT: "≈", FAILS: "✗"}
-NOT_RUN = "–"
-WORDS: dict[Language, dict[str, str]] = {
-    "en": {
-        HOLDS: HOLDS, CAVEAT: CAVEAT, FAILS: FAILS, "none": "could not be checked",
-        "head": "CLAIM,MEASURED,LOW … HIGH,BOUND,VERDICT", "seeds": "seeds", "stop": ": ",
-    },
-    "zh": {
-        HOLDS: "成立", CAVEAT: "成立，但有保留", FAILS: "在此不成立", "none": "未能检验",
-        "head": "论断,测得,最低 … 最高,界限,结论", "seeds": "种子", "stop": "：",
-    },
-}  # fmt: skip
+NOT_CHECKED = "–"
+# Keys of what a verdict is called in the user's language.
+_VERDICTS: dict[Verdict, str] = {HOLDS: "verify.holds", CAVEAT: "verify.caveat", FAILS: "verify.fails"}
+_COLUMNS = ("claim", "measured", "range", "bound", "verdict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +49,41 @@ class Result:
 
 def table(results: Sequence[Result], language: Language) -> Iterator[str]:
     """Lines: one row a claim, and under each that needs it what it says and what is to be added."""
-    from rich.cells import cell_len
-
-    words = WORDS[language]
-    rows = [("", *words["head"].split(","))]
-    for result in results:
-        low, high = _ends(result.values)
-        rows.append(
-            (
-                MARKS[result.verdict] if result.verdict else NOT_RUN,
-                result.claim.id,
-                number(median(result.values)) if result.verdict else "",
-                f"{number(low)} … {number(high)}" if result.verdict else "",
-                result.claim.bound,
-                words[result.verdict or "none"],
-            )
-        )
-    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for index, row in enumerate(rows):
+    words = Words(language)
+    rows = [
+        ("", *(words(f"verify.{column}") for column in _COLUMNS)),
+        *(_row(result, words) for result in results),
+    ]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    indent = " " * (widths[0] + 2)
+    for row, result in zip(rows, (None, *results), strict=True):
         cells = [cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
         yield "  ".join(cells).rstrip()
-        if index == 0:
+        if result is None:
             continue
-        result = results[index - 1]
-        yield f"{'':{widths[0]}}  {result.claim.lesson}{words['stop']}{result.claim.says(language)}"
+        claim = result.claim
+        yield indent + words("verify.says", lesson=claim.lesson, claim=claim.says(language))
         if result.problem:
-            yield f"{'':{widths[0]}}  → {result.problem}"
-        elif result.verdict != HOLDS and result.claim.adds(language):
-            yield f"{'':{widths[0]}}  → {result.claim.adds(language)}"
+            yield f"{indent}→ {result.problem}"
+        elif result.verdict != HOLDS and claim.adds(language):
+            yield f"{indent}→ {claim.adds(language)}"
+
+
+def _row(result: Result, words: Words) -> tuple[str, ...]:
+    """Mark, id, median, range over seeds, bound, verdict."""
+    claim = result.claim
+    if result.verdict is None:
+        return (NOT_CHECKED, claim.id, "", "", claim.bound, words("verify.none"))
+    low, high = (number(end) for end in _ends(result.values))
+    middle = number(median(result.values))
+    return (
+        MARKS[result.verdict],
+        claim.id,
+        middle,
+        f"{low} … {high}",
+        claim.bound,
+        words(_VERDICTS[result.verdict]),
+    )
 
 
 def number(value: float) -> str:
@@ -94,6 +97,7 @@ def number(value: float) -> str:
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """Smallest and largest; NaN where any value is NaN or there is none."""
     if not values or any(math.isnan(value) for value in values):
         return math.nan, math.nan
     return min(values), max(values)

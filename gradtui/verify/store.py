@@ -19,14 +19,16 @@ from gradtui.presets import Preset
 from gradtui.runs import SUFFIX, RunError
 from gradtui.runs.reader import RunReader
 
-# Everything that a training run's numbers come from, beside the preset, the seed and torch.
+# The files and directories of the package that a training run's numbers come from, beside the preset, the seed and
+# torch.
 TRAINING_SOURCES = (
-    "zoo", "probe", "engine/trainer.py", "analysis/alarms.py", "runs/schema.py", "runs/writer.py",
-    "verify/worker.py", "verify/invariants.py",
+    "zoo", "probe", "runs", "metrics.py", "engine/trainer.py", "analysis/alarms.py", "verify/worker.py",
+    "verify/invariants.py",
 )  # fmt: skip
 INVARIANT_SOURCES = ("zoo", "verify/invariants.py")
 BENCHMARK_SOURCES = ("zoo/norms.py", "verify/benchmarks.py")
-KEPT_DAYS = 30  # after which what no claim has asked for is removed
+KEPT_DAYS = 30  # a file that no claim has needed for so long is removed
+# What a preset says that changes no number.
 _WORDS = frozenset({"id", "title", "about", "group", "order"})
 
 
@@ -66,13 +68,13 @@ class Store:
         return found
 
     def keep(self, key: str, value: float) -> None:
-        """Keep a finite value; written whole or not at all."""
+        """Keep a finite value; written whole or not at all. Raises OSError."""
         draft = self.directory / f".{key}.{os.getpid()}.new"
         draft.write_bytes(msgspec.json.encode(value))
         draft.replace(self.directory / f"{key}.json")
 
     def prune(self, days: float = KEPT_DAYS) -> None:
-        """Remove what has not been asked for in so many days; a draft that was left behind after one."""
+        """Remove what no claim has needed for so many days, and drafts that were left behind after one."""
         now = time.time()
         for path in self.directory.iterdir():
             with contextlib.suppress(OSError):
@@ -81,16 +83,16 @@ class Store:
 
 
 def run_key(preset: Preset, seed: int, evaluated_at: int | None) -> str:
-    """The key of a training run; one that is evaluated at its end is another than one that goes on."""
+    """The key of a training run. `evaluated_at` is after how many steps it is evaluated, None where it is not."""
     parts = [sources(TRAINING_SOURCES), experiment(preset), seed, torch_version(), platform.python_version()]
     at = "" if evaluated_at is None else f"-e{evaluated_at}"
     return f"{preset.id}-{_digest([*parts, evaluated_at, _corpus(preset)])}-s{seed}{at}"
 
 
-def invariant_key(name: str, preset: Preset | None, seed: int) -> str:
+def invariant_key(name: str, preset: Preset, seed: int) -> str:
     """The key of an invariant's value."""
-    about = None if preset is None else experiment(preset)
-    return f"{name}-{_digest([sources(INVARIANT_SOURCES), name, about, torch_version()])}-s{seed}"
+    parts = [sources(INVARIANT_SOURCES), name, experiment(preset), torch_version()]
+    return f"{name}-{_digest(parts)}-s{seed}"
 
 
 def benchmark_key(name: str, mode: str, passed: str, seed: int) -> str:
@@ -143,7 +145,7 @@ def machine() -> str:
 
 
 def _corpus(preset: Preset) -> list[Any]:
-    """What tells one state of a text file from another; the other corpora come with Python and the zoo."""
+    """Size and time of a preset's text file; [] for a corpus that comes with Python or the zoo."""
     kind, _, path = preset.corpus.partition(":")
     if kind != "file":
         return []

@@ -21,7 +21,7 @@ SITES = [Site("a", 0, "module"), Site("b", 1, "module")]
 
 
 @pytest.fixture(autouse=True)
-def _short_shelves(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few thousand steps fill them."""
     monkeypatch.setattr(thinning, "HEAD_ROWS", 16)
     monkeypatch.setattr(thinning, "LEVEL_ROWS", 32)

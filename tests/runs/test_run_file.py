@@ -195,18 +195,23 @@ def test_a_killed_writer_loses_at_most_its_last_commit_and_is_reported_dead(tmp_
     assert reader.facts["reason"] == "killed by signal 9"
 
 
-def test_a_full_disk_loses_nothing_once_there_is_room_again(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files as Linux does")
+def test_a_file_that_cannot_grow_loses_nothing_once_there_is_room_again(tmp_path: Path) -> None:
+    import resource
+
     sites = make_sites(2)
     path = tmp_path / "full.gradtui"
     writer = RunWriter(path, sites, {})
-    writer._db.execute(f"PRAGMA max_page_count = {writer._db.execute('PRAGMA page_count').fetchone()[0] + 2}")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     written = 0
-    with pytest.raises(RunError, match="full"):
-        for step in range(2000):
-            written = step
-            writer.append(make_frame(sites, step))
-        writer.flush()
-    writer._db.execute("PRAGMA max_page_count = 1000000")
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + (256 << 10), limits[1]))
+        with pytest.raises(RunError, match="cannot be written"):
+            for step in range(20_000):
+                written = step
+                writer.append(make_frame(sites, step))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     writer.append(make_frame(sites, written + 1))
     writer.close("done")
     reader = RunReader(path)

@@ -1,4 +1,4 @@
-"""A writer inside somebody's training: full disks, locks, signals and forks cost it little and lose it little."""
+"""A writer inside a training: locks, signals and forks cost it little and lose little."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import make_frame, make_sites
 
-from gradtui.runs import RunError, writer
+from gradtui.runs import RunError, creation, writer
 from gradtui.runs.reader import RunReader
 from gradtui.runs.schema import Event, Frame, Site
 from gradtui.runs.writer import RunWriter
@@ -21,39 +22,38 @@ from gradtui.runs.writer import RunWriter
 SITES = make_sites(2)
 
 
-def _fill_disk(run: RunWriter) -> None:
-    pages = run._db.execute("PRAGMA page_count").fetchone()[0]
-    run._db.execute(f"PRAGMA max_page_count = {pages}")
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another process holds the file: no commit succeeds, as on a full disk."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
 
 
-def _make_room(run: RunWriter) -> None:
-    run._db.execute("PRAGMA max_page_count = 1000000")
-
-
-def test_what_waits_for_a_full_disk_is_bounded_and_the_file_says_what_is_missing(
+def test_what_waits_for_a_file_is_bounded_and_the_file_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "MOST_WAITING", 300)
     now = [0.0]
     path = tmp_path / "a.gradtui"
-    run = RunWriter(path, SITES, {}, clock=lambda: now[0])
+    run = RunWriter(path, SITES, {}, lock_timeout=0, clock=lambda: now[0])
     run.append(make_frame(SITES, 0))
-    _fill_disk(run)
-    for step in range(1, 2001):
-        now[0] += 0.01
-        with contextlib.suppress(RunError):
-            run.append(make_frame(SITES, step))
-    assert len(run._rows) + len(run._frames) <= 300 + writer.BATCH
-    _make_room(run)
+    with locked(path):
+        for step in range(1, 2001):
+            now[0] += 0.01
+            with contextlib.suppress(RunError):
+                run.append(make_frame(SITES, step))
     run.close("done")
     with contextlib.closing(RunReader(path)) as reader:
         kept = reader.steps()
         assert kept[-1] == 2000
+        assert len(kept) <= 1 + 300 + writer.BATCH
         (note,) = [event for event in reader.events() if event.kind == "note"]
         missing = sorted(set(range(2001)) - set(kept.tolist()))
         assert missing
         assert note.text.startswith(f"steps {missing[0]} to {missing[-1]}: {len(missing)} frames are missing")
-        assert "full" in note.text
+        assert "locked" in note.text
         assert reader.recorded == len(kept)
         window = reader.window("grad_norm", 0, 2001, 1)
         assert window.steps[-1] <= 2000
@@ -62,16 +62,15 @@ def test_what_waits_for_a_full_disk_is_bounded_and_the_file_says_what_is_missing
 def test_attempts_to_write_become_rarer_while_they_fail_and_frequent_again_after(tmp_path: Path) -> None:
     now, attempts = [0.0], 0
     path = tmp_path / "a.gradtui"
-    run = RunWriter(path, SITES, {}, clock=lambda: now[0])
-    _fill_disk(run)
-    for step in range(2400):  # a minute
-        now[0] += 0.025
-        try:
-            run.append(make_frame(SITES, step))
-        except RunError:
-            attempts += 1
+    run = RunWriter(path, SITES, {}, lock_timeout=0, clock=lambda: now[0])
+    with locked(path):
+        for step in range(2400):  # a minute
+            now[0] += 0.025
+            try:
+                run.append(make_frame(SITES, step))
+            except RunError:
+                attempts += 1
     assert 3 <= attempts <= 15
-    _make_room(run)
     run.flush()
     with contextlib.closing(RunReader(path)) as reader:
         now[0] += 0.3
@@ -81,42 +80,38 @@ def test_attempts_to_write_become_rarer_while_they_fail_and_frequent_again_after
     run.close("done")
 
 
-def test_a_locked_file_holds_the_caller_up_only_as_long_as_its_patience(tmp_path: Path) -> None:
+def test_a_locked_file_keeps_the_caller_waiting_for_no_longer_than_the_timeout(tmp_path: Path) -> None:
     path = tmp_path / "a.gradtui"
-    run = RunWriter(path, SITES, {}, patience=0.05)
-    other = sqlite3.connect(path, isolation_level=None)
-    assert run._db.execute("PRAGMA busy_timeout").fetchone()[0] == 50
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(RunError, match="locked"):
+    run = RunWriter(path, SITES, {}, lock_timeout=0.05)
+    with locked(path), pytest.raises(RunError, match="locked"):
         run.append(make_frame(SITES, 0))
         run.flush()
-    other.execute("ROLLBACK")
-    other.close()
     run.close("done")
     assert RunReader(path).last_step == 0
 
 
 def test_an_interruption_in_the_middle_of_a_commit_does_not_spoil_the_next(tmp_path: Path) -> None:
+    class Interrupting:
+        """Its text is asked for when facts are written; the first time ctrl+c is pressed."""
+
+        asked = 0
+
+        def __str__(self) -> str:
+            self.asked += 1
+            if self.asked == 1:
+                raise KeyboardInterrupt
+            return "text"
+
     path = tmp_path / "a.gradtui"
     run = RunWriter(path, SITES, {})
-
-    class Interrupting:
-        def __iter__(self) -> Interrupting:
-            return self
-
-        def __next__(self) -> object:
-            raise KeyboardInterrupt
-
-    waiting = run._rows
-    run._rows = Interrupting()  # type: ignore[assignment]
-    run._collect = lambda: None  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        run.flush()
-    del run._collect
-    run._rows = waiting
     run.append(make_frame(SITES, 0))
+    with pytest.raises(KeyboardInterrupt):
+        run.set_facts(script=Interrupting())
+    run.append(make_frame(SITES, 1))
     run.close("done")
-    assert RunReader(path).last_step == 0
+    with contextlib.closing(RunReader(path)) as reader:
+        assert reader.steps().tolist() == [0, 1]
+        assert reader.facts["script"] == "text"
 
 
 def test_a_step_out_of_order_or_with_too_few_values_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -173,7 +168,7 @@ def test_the_log_of_an_earlier_file_of_the_same_name_is_not_taken_for_the_new_on
     assert RunReader(path).last_step == 0
 
 
-def test_drafts_of_killed_processes_are_swept_away_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
+def test_drafts_of_killed_processes_are_removed_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     dead, alive = tmp_path / f".x.gradtui.{process.pid}.new", tmp_path / f".y.gradtui.{os.getpid()}.new"
@@ -186,7 +181,7 @@ def test_drafts_of_killed_processes_are_swept_away_and_those_of_living_ones_are_
 
 
 def test_a_failed_creation_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "TABLES", "CREATE TABLE broken (")
+    monkeypatch.setattr(creation, "TABLES", "CREATE TABLE broken (")
     with pytest.raises(RunError, match="cannot be written"):
         RunWriter(tmp_path / "a.gradtui", SITES, {})
     assert list(tmp_path.iterdir()) == []

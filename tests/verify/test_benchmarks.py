@@ -12,7 +12,7 @@ ROW = benchmarks.ROWS * 4
 
 
 def counted(norm):
-    counter, x_ND = benchmarks._ByteCounter(), torch.zeros(benchmarks.ROWS, benchmarks.WIDTH)
+    counter, x_ND = benchmarks.ByteCounter(), torch.zeros(benchmarks.ROWS, benchmarks.WIDTH)
     with counter:
         norm(x_ND)
     return counter.bytes
@@ -20,7 +20,7 @@ def counted(norm):
 
 def test_one_fused_kernel_reads_once_and_writes_once():
     vectors = 2 * benchmarks.WIDTH * 4
-    layer = benchmarks._norms("torch")[1]
+    layer = benchmarks.norms("torch")[1]
     assert counted(layer) == 2 * FULL + vectors + 2 * ROW
 
 

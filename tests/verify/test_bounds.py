@@ -1,4 +1,4 @@
-"""Bounds are read as people write them, and a verdict never calls NaN or a stray seed all right."""
+"""Bounds are read as people write them, and NaN lies in none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gradtui.verify.bounds import CAVEAT, FAILS, HOLDS, Bound, judge, median, parse_bound
+from gradtui.verify.bounds import parse_bound
 
 
 @pytest.mark.parametrize(
@@ -31,22 +31,6 @@ def test_a_bound_contains_what_it_says(text, inside, outside):
 @pytest.mark.parametrize("text", ["", "0.5", "< ", "<< 1", "< x", "2 … 1", "< 1e999", "about 3", "1 … "])
 def test_what_is_no_bound_is_none(text):
     assert parse_bound(text) is None
-
-
-def test_a_claim_holds_only_if_every_seed_does():
-    bound = Bound(-math.inf, 1, False)
-    assert judge(bound, [0.1, 0.2, 0.3], caveat=False) == HOLDS
-    assert judge(bound, [0.1, 0.2, 0.3], caveat=True) == CAVEAT
-    assert judge(bound, [0.1, 0.2, 3], caveat=False) == CAVEAT
-    assert judge(bound, [0.1, 2, 3], caveat=False) == FAILS
-    assert judge(bound, [0.1, 2, 3], caveat=True) == FAILS
-
-
-def test_a_seed_that_diverged_or_no_value_at_all_is_never_within_the_bound():
-    bound = Bound(-math.inf, 1, False)
-    assert judge(bound, [0.1, math.nan, 0.2], caveat=False) == FAILS
-    assert judge(bound, [], caveat=False) == FAILS
-    assert math.isnan(median([1, math.nan]))
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_the_share_in_post_is_that_of_the_norms_jacobian():
 
 def test_all_sublayers_have_a_share_and_the_product_is_theirs():
     about = preset(topology="post")
-    shares = invariants.trunk_shares(Transformer(about.model, 1), invariants._tokens(about, 1))
+    shares = invariants.trunk_shares(Transformer(about.model, 1), invariants.first_windows(about, 1))
     assert len(shares) == 6
     assert invariants.trunk_share_through(about, 1) == pytest.approx(math.prod(shares))
     assert invariants.trunk_share(about, 1) == pytest.approx(min(shares))

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from verify.conftest import a_claim, a_sample
 
-from gradtui.metrics import SITE_METRICS
+from gradtui.analysis.quantities import QUANTITIES
+from gradtui.metrics import MEASURED, METRICS
 from gradtui.presets import load_preset
-from gradtui.verify.jobs import Bench, Check, Train
+from gradtui.verify.jobs import BenchmarkJob, InvariantJob, TrainingJob
 from gradtui.verify.plan import changed, make_plan
 from gradtui.verify.store import Store
 
@@ -96,7 +97,7 @@ def test_invariants_and_benchmarks_are_jobs_of_their_own_until_they_are_kept(pre
         a_claim("b", measure={"kind": "benchmark", "name": "norm_time", "mode": "torch", "passed": "forward"}),
     ]
     plan = make_plan(claims, presets, [0], store)
-    assert [type(job) for job in plan.jobs.values()] == [Bench, Check]
+    assert [type(job) for job in plan.jobs.values()] == [BenchmarkJob, InvariantJob]
     store.keep(plan.keys["i"][0], 2.0)
     assert list(make_plan(claims, presets, [0], store).jobs) == plan.keys["b"]
 
@@ -116,17 +117,15 @@ def test_a_claim_that_cannot_be_checked_is_left_out_with_the_reason(changes, rea
     assert len(plan.jobs) == 1
 
 
-def test_a_metric_that_no_run_records_is_not_trained_for(presets, store, monkeypatch):
-    monkeypatch.setattr("gradtui.verify.plan.RECORDED", frozenset(SITE_METRICS) - {"mean_share"})
-    plan = make_plan([metric(quantity="mean_share")], presets, [0], store)
-    assert plan.skipped["claim"] == "there is no metric mean_share to be recorded"
-    assert not plan.jobs
+def test_every_quantity_is_made_of_metrics_that_all_runs_of_presets_record():
+    recorded = {name for name in MEASURED if METRICS[name].recorded in ("always", "zoo")}
+    assert all(set(quantity.metrics) <= recorded for quantity in QUANTITIES.values())
 
 
 def test_the_longest_job_is_begun_first(presets, store):
     claims = [metric("a", stop=3), metric("b", stop=90, change={"model": {"layers": 8}})]
     jobs = list(make_plan(claims, presets, [0], store).jobs.values())
-    assert [job.steps for job in jobs if isinstance(job, Train)] == [90, 3]
+    assert [job.steps for job in jobs if isinstance(job, TrainingJob)] == [90, 3]
 
 
 def test_a_run_that_is_too_short_or_damaged_is_done_again(presets, store, make_run):
@@ -150,14 +149,3 @@ def test_what_diverged_is_not_done_again_and_what_was_stopped_is(presets, store,
     path.unlink()
     make_run("b", ratios=[1.0] * 9, status="stopped").rename(path)
     assert make_plan([metric(stop=9)], presets, [0], store).jobs
-
-
-def test_what_nobody_has_asked_for_is_removed_in_time(store):
-    import os
-
-    store.keep("old", 1.0)
-    store.keep("new", 2.0)
-    os.utime(store.directory / "old.json", (0, 0))
-    store.prune()
-    assert store.value("old") is None
-    assert store.value("new") == 2.0

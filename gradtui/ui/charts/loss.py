@@ -6,9 +6,9 @@ import numpy as np
 from rich.cells import cell_len
 
 from gradtui.analysis.shapes import LOSS_STEPS
-from gradtui.charts.heatmap import BLOCKS
 from gradtui.charts.render import render_chart
 from gradtui.charts.scale import format_number
+from gradtui.charts.sparkline import BLOCKS
 from gradtui.charts.spec import Chart, Lines, Series, Span
 from gradtui.ui.charts.context import ChartContext
 from gradtui.ui.charts.steps import StepAxis

@@ -12,7 +12,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from gradtui.charts.cells import fit
-from gradtui.charts.heatmap import sparkline
+from gradtui.charts.sparkline import sparkline
 from gradtui.i18n import Words
 from gradtui.ui.charts.loss import format_loss
 from gradtui.ui.session.lane import Lane
