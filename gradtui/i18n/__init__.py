@@ -16,3 +16,8 @@ __all__ = [
     "gather",
     "system_language",
 ]
+
+
+def next_language(language: str) -> str:
+    """The language after `language`, in the order of `LANGUAGES`; after the last one the first."""
+    return LANGUAGES[(LANGUAGES.index(language) + 1) % len(LANGUAGES)]

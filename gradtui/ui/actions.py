@@ -1,12 +1,14 @@
 """Everything a key can do, in one dict: bindings, footer, help and command palette are made from it.
 
-What an action does in words is `action.<name>` of the language files.
+What an action does in words is `action.<name>` of the language files (`describe`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+from gradtui.i18n import Words, next_language
 
 Where = Literal["any", "lab", "script"]
 
@@ -91,3 +93,8 @@ def applicable(engine: bool, script: bool = False) -> dict[str, Action]:
     """The actions that do something with, or without, an engine or a script."""
     there = {"any", *(["lab"] if engine else []), *(["script"] if script else [])}
     return {name: action for name, action in ACTIONS.items() if action.where in there}
+
+
+def describe(name: str, words: Words) -> str:
+    """What the action called `name` does; switching the language is named in the language that it switches to."""
+    return Words(next_language(words.language))("language.name") if name == "language" else words(f"action.{name}")

@@ -22,7 +22,8 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from gradtui import paths
-from gradtui.i18n import LANGUAGES, Words
+from gradtui.i18n import Words, next_language
+from gradtui.ui.actions import describe
 from gradtui.ui.session.script import shell_code
 from gradtui.ui.svg import with_cell_widths
 
@@ -212,8 +213,7 @@ class GradtuiApp(App[int]):
 
     def action_language(self) -> None:
         """The next language, everywhere, at once."""
-        index = LANGUAGES.index(self.words.language)
-        self.words = Words(LANGUAGES[(index + 1) % len(LANGUAGES)])
+        self.words = Words(next_language(self.words.language))
         if self._lab_screen is not None:
             self._lab_screen.set_language(self.words)
 
@@ -251,7 +251,7 @@ class GradtuiApp(App[int]):
         for name, action in lab.actions.items():
             if name not in ("preset", "palette"):
                 does = partial(screen.run_action, action.call(name))
-                yield SystemCommand(words(f"action.{name}"), action.key, does)
+                yield SystemCommand(describe(name, words), action.key, does)
         digits = self.session.digits
         for lane_id, lane in self.session.lanes.items():
             what = f"{words('action.preset')} {digits.get(lane_id, '')}".rstrip()

@@ -8,14 +8,14 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gradtui.i18n import Words
-from gradtui.ui.actions import Action
+from gradtui.ui.actions import Action, describe
 
 
 def footer(actions: Mapping[str, Action], words: Words, width: int) -> Text:
     """As many keys as fit, the most needed first, in the order of the action table."""
     room, chosen = width, set()
     for name, action in sorted(actions.items(), key=lambda item: item[1].footer):
-        length = cell_len(action.key) + cell_len(words(f"action.{name}")) + 3
+        length = cell_len(action.key) + cell_len(describe(name, words)) + 3
         if action.footer and length <= room:
             room -= length
             chosen.add(name)
@@ -23,7 +23,7 @@ def footer(actions: Mapping[str, Action], words: Words, width: int) -> Text:
     for name, action in actions.items():
         if name in chosen:
             text.append(f" {action.key}", "bold")
-            text.append(f" {words(f'action.{name}')} ", "dim")
+            text.append(f" {describe(name, words)} ", "dim")
     return text
 
 

@@ -14,12 +14,13 @@ from textual.widgets import Input
 from ui.conftest import SIZES, Bench, make_library, screen_text, until
 
 from gradtui.engine import protocol
+from gradtui.help import TOPICS, title
 from gradtui.i18n import LANGUAGES, Words
 from gradtui.metrics import SITE_METRICS
 from gradtui.presets import Library
 from gradtui.runs import RunError
 from gradtui.runs.schema import Event
-from gradtui.ui.actions import ACTIONS, applicable
+from gradtui.ui.actions import ACTIONS, applicable, describe
 from gradtui.ui.app import GradtuiApp, Opened
 from gradtui.ui.panels.chart_grid import ChartGrid
 from gradtui.ui.panels.preset_list import PresetList
@@ -309,12 +310,12 @@ async def test_help_and_palette_list_every_action(bench: Bench) -> None:
         text = bench.text()
         words = bench.app.words
         for name, action in applicable(engine=True).items():
-            assert words(f"action.{name}") in text
+            assert describe(name, words) in text
             assert action.key in text
         await pilot.press("escape")
         titles = [command.title for command in bench.app.get_system_commands(bench.screen)]
         for name in applicable(engine=True):
-            assert name in ("preset", "palette") or words(f"action.{name}") in titles
+            assert name in ("preset", "palette") or describe(name, words) in titles
         assert "Pre-LN" in titles
 
 
@@ -327,7 +328,7 @@ def test_every_action_is_bound_described_and_has_a_handler() -> None:
     app_keys = {binding.key for binding in GradtuiApp.BINDINGS} | {"ctrl+p"}
     for name, action in ACTIONS.items():
         for language in LANGUAGES:
-            assert Words(language)(f"action.{name}").strip()
+            assert describe(name, Words(language)).strip()
         assert set(action.keys) <= screen_keys | app_keys, name
         handler, _, argument = action.call(name).partition("(")
         owner = GradtuiApp if handler.startswith("app.") else LabScreen
@@ -470,3 +471,17 @@ async def test_the_first_steps_of_a_long_run_are_shown_one_by_one(make_run: RunM
     assert window is not None
     assert window.steps[:3].tolist() == [0, 1, 2]
     session.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_help_turns_from_the_keys_to_the_pages_of_the_handbook(bench: Bench, size: tuple[int, int]) -> None:
+    async with bench.app.run_test(size=size) as pilot:
+        await until(pilot, lambda: bench.engine.sent(protocol.Start))
+        await pilot.press("question_mark")
+        await until(pilot, lambda: "keys · 1/" in bench.text())
+        await pilot.press("right")
+        await until(pilot, lambda: title(TOPICS[0], "en") in bench.text() and "· 2/" in bench.text())
+        await pilot.press("left", "left")
+        await until(pilot, lambda: title(TOPICS[-1], "en") in bench.text())
+        await pilot.press("escape")
+        await until(pilot, lambda: "1-9 preset" in bench.text().splitlines()[-1])

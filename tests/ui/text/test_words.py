@@ -14,7 +14,7 @@ from rich.text import Text
 
 from gradtui.analysis.verdict import Verdict
 from gradtui.i18n import LANGUAGES, Words
-from gradtui.ui.actions import ACTIONS, applicable
+from gradtui.ui.actions import ACTIONS, applicable, describe
 from gradtui.ui.charts.loss import trailing_mean
 from gradtui.ui.charts.steps import axis_end
 from gradtui.ui.session.lane import MARKS, look
@@ -81,7 +81,7 @@ def test_the_footer_fits_and_always_tells_how_to_get_help_and_out(width: int, la
     text = footer(applicable(True), words, width)
     assert text.cell_len <= width
     for name in ("help", "quit"):
-        assert f" {ACTIONS[name].key} {words(f'action.{name}')}" in text.plain
+        assert f" {ACTIONS[name].key} {describe(name, words)}" in text.plain
 
 
 def test_marks_of_states_are_not_marks_of_curves_and_all_states_have_one() -> None:
