@@ -16,7 +16,6 @@ from msgspec import Meta
 from gradtui import i18n
 from gradtui.i18n import Localized
 
-Language = str
 GROUPS = ("lesson", "own", "relay", "kimi-k3", "alternatives")  # as they are listed
 
 Count = Annotated[int, Meta(ge=1, description="a whole number ≥ 1")]
@@ -40,7 +39,7 @@ class MoEConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """[model.moe]: what the feed-forward latent_moe reads."""
 
     experts: Count = 64  # that a router chooses from
-    active: Count = 4  # of which each token takes so many
+    active: Count = 4  # experts that each token takes
     shared: Whole = 2  # experts that every token takes, full width
     latent: Whole = 0  # width of the latent space; 0 means width / 2
     hidden: Whole = 0  # inner width of one routed expert; 0 means latent width / 2
@@ -48,7 +47,7 @@ class MoEConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     latent_norm: bool = True  # RMSNorm between the sum over experts and the up-projection
     scaling: Positive = 1.0  # factor on the routed sum
     balancing: str = "quantile"
-    dense_layers: Whole = 0  # so many layers at the beginning have situ_glu in place of experts
+    dense_layers: Whole = 0  # number of layers at the beginning that have situ_glu in place of experts
 
 
 class KDAConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -144,11 +143,11 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     training: TrainingConfig = TrainingConfig()
     id: str = ""
 
-    def name(self, language: Language) -> str:
+    def name(self, language: str) -> str:
         """The title in `language`; English, or else another language, where there is none."""
         return self.title.get(language)
 
-    def summary(self, language: Language) -> str:
+    def summary(self, language: str) -> str:
         """The one-sentence description in `language`, as with `name`."""
         return self.about.get(language)
 

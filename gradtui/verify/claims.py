@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from gradtui.analysis.quantities import QUANTITIES, TAKES
 from gradtui.i18n import Localized
-from gradtui.presets import Language, shipped_directory, user_directory
+from gradtui.presets import shipped_directory, user_directory
 from gradtui.tomlfile import TomlError, choices, convert, line_problem, read_table
 from gradtui.verify.bounds import ALLOWED, Bound, parse_bound
 
@@ -111,11 +111,11 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     order: Annotated[int, Meta(ge=0, description="a whole number ≥ 0")] = 1000
     id: str = ""
 
-    def says(self, language: Language) -> str:
+    def says(self, language: str) -> str:
         """The claim itself in `language`."""
         return self.text.get(language)
 
-    def adds(self, language: Language) -> str:
+    def adds(self, language: str) -> str:
         """The note in `language`, "" where there is none."""
         return self.note.get(language)
 

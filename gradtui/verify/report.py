@@ -10,7 +10,6 @@ from typing import Any
 from rich.cells import cell_len
 
 from gradtui.i18n import Words
-from gradtui.presets import Language
 from gradtui.verify.claims import Claim
 from gradtui.verify.judge import CAVEAT, FAILS, HOLDS, Verdict, median
 
@@ -47,7 +46,7 @@ class Result:
         }
 
 
-def table(results: Sequence[Result], language: Language) -> Iterator[str]:
+def table(results: Sequence[Result], language: str) -> Iterator[str]:
     """Lines: one row a claim, and under each that needs it what it says and what is to be added."""
     words = Words(language)
     rows = [

@@ -1,4 +1,4 @@
-"""Extra numbers that a module leaves behind for whoever watches it: its `readings`, by name.
+"""Extra numbers that a module reports of its last forward pass: its `readings`, by name.
 
 A reading is a detached tensor of one or a few numbers, replaced by every forward pass in training mode. Nothing
 here waits for the device.

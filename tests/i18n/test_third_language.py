@@ -65,10 +65,11 @@ def test_its_sentences_appear(home: Path) -> None:
 from datetime import timedelta
 from gradtui.i18n import LANGUAGES, Words
 from gradtui.lesson.words import due_in_words
+from gradtui.ui.text.verdict import join
 words = Words("xx")
-result = [LANGUAGES, words("state.running"), due_in_words(timedelta(hours=5), "xx")]
+result = [LANGUAGES, words("state.running"), due_in_words(timedelta(hours=5), "xx"), join(words, "a.", "", "b.")]
 """
-    assert evaluate(home, code) == [["en", "xx", "zh"], "xx:running", "xx:in 5 hours"]
+    assert evaluate(home, code) == [["en", "xx", "zh"], "xx:running", "xx:in 5 hours", "a. b."]
 
 
 def test_the_locale_chooses_it(home: Path) -> None:

@@ -127,7 +127,7 @@ def verdict_in_short(verdict: Verdict | None, words: Words) -> str:
 
 
 def join(words: Words, *sentences: str) -> str:
-    """Sentences in a row, with a space between them where the language has one."""
+    """Sentences in a row, with what the language has between them."""
     return words("language.sentence_gap").join(s for s in sentences if s)
 
 
