@@ -91,7 +91,7 @@ def write_figure(run: RunReader, choice: Choice, file: IO[bytes], kind: str) -> 
 
 
 def default_metric(run: RunReader) -> str:
-    """What tells most about the flow: the stream's gradient, else the weights'."""
+    """The metric that shows the flow best: the stream's gradient, else the weights', else the run's first."""
     return next((name for name in ("stream_grad", "grad_norm") if name in run.metrics), run.metrics[0])
 
 
