@@ -61,7 +61,7 @@ def _lab() -> Iterator[tuple[Terminal, Path]]:
 
 
 def _wait_for_steps(lab: Terminal, runs: Path, preset: str, steps: int = 1, timeout: float = 60) -> Path:
-    """The run file of `preset`, as soon as it holds so many steps; raises TimeoutError."""
+    """The run file of `preset`, as soon as it holds `steps` steps; raises TimeoutError."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         for path in runs.glob(f"{preset}-s*.gradtui"):
@@ -142,7 +142,7 @@ def bench_beside(size: Size) -> list[Result]:
 def bench_soak(size: Size) -> list[Result]:
     """Resident memory of the screen and of its lanes, `size.repeat` minutes long.
 
-    Each half of a minute one of the two lanes starts anew, with the next seed.
+    Each half of a minute one of the two lanes restarts with the next seed.
     """
     half_minute = 1.0 if size.quick else 30.0
     restart = screen.typed("reseed")

@@ -20,7 +20,7 @@ SORTS = ("", "stream_grad", "grad_norm")
 
 
 def bench_redraw(size: Size) -> list[Result]:
-    """Two depth charts, loss and heat map with one focused and three pinned runs, data read anew each time."""
+    """Two depth charts, loss and heat map with one focused and three pinned runs, data read each time."""
     with tempfile.TemporaryDirectory() as directory:
         files = [Path(directory) / f"{number}.gradtui" for number in range(RUNS)]
         for file in files:

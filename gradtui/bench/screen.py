@@ -33,7 +33,7 @@ class Screen:
         self._session, self._view = Session.of_files(files), ViewState()
 
     def draw_charts(self) -> None:
-        """Every pane of a wide screen; the files are read anew."""
+        """Every pane of a wide screen; the files are read each time."""
         for lane in self._session.shown:
             lane.ask(RunSeries.digest)
         layout = arrange(*SIZE, self._view)

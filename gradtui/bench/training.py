@@ -55,7 +55,7 @@ def bench_preset() -> Preset:
 
 
 def _ratios(bare: Callable[[], object], probed: Callable[[], object], pairs: int) -> list[float]:
-    """Time of a probed step / of the bare one before it, for each of so many pairs."""
+    """Time of a probed step divided by that of the bare one before it, for each of `pairs` pairs."""
     for _ in range(min(pairs, WARM_UP)):
         bare()
         probed()

@@ -231,7 +231,7 @@ def fit_linear(low: float, high: float, rows: int) -> Axis:
 
 
 def given_axis(limits: Limits, log: bool, rows: int) -> Axis:
-    """An axis whose limits somebody chose: ticks fall where they fall."""
+    """An axis whose limits are given: they need not be ticks."""
     count = max(2, (rows + 1) // 2)
     return Axis(limits, (log_ticks if log else linear_ticks)(*limits, count))
 
@@ -243,7 +243,7 @@ LAYER_STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 25, 30, 50, 100)
 
 
 def layer_ticks(low: float, high: float, width: int) -> list[Tick]:
-    """Ticks for an axis of whole layers: every so many that the last one has a tick too, else 1-2-5."""
+    """Ticks for an axis of whole layers, at a distance that gives the last layer a tick too, else 1, 2, 5 …"""
     span = high - low
     room = max(2, width // 6)
     if low == round(low) and span == round(span) and 0 < span <= 400:

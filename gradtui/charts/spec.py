@@ -30,7 +30,7 @@ class Span:
 
 
 Lines = list[list[Span]]
-# Draws in so many columns × rows of cells.
+# Draws a chart; arguments: columns, rows (cells).
 Painter = Callable[[int, int], Lines]
 
 

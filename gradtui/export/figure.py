@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
@@ -12,9 +11,10 @@ from numpy.typing import NDArray
 
 from gradtui.analysis.depth import Depth, by_depth, depth_of, each_site
 from gradtui.export import LOSS, Choice, ExportError
-from gradtui.metrics import STREAM_METRICS
+from gradtui.metrics import METRICS, SAMPLE_EVERY, STREAM_METRICS, TRUNK_SHARE
 from gradtui.runs.reader import RunReader
 from gradtui.runs.schema import PYRAMID_FACTOR, Flags
+from gradtui.runs.shapes import Snapshot
 from gradtui.runs.thinning import level_of
 
 if TYPE_CHECKING:
@@ -23,16 +23,18 @@ if TYPE_CHECKING:
 
 MISSING = "a figure needs matplotlib, which is not installed; pip install 'gradtui[export]' installs it"
 
-LABELS = {
-    "grad_norm": r"weight gradient $\Vert\partial L/\partial\theta\Vert_2$",
-    "stream_grad": r"stream gradient $\Vert\partial L/\partial x_l\Vert_2$",
-    "clipped_norm": r"clipped gradient $\Vert\partial L/\partial\theta\Vert_2$",
-    "act_rms": r"activation RMS $\sqrt{\mathrm{mean}(x_l^2)}$",
-    "weight_norm": r"weights $\Vert\theta\Vert_2$",
-    "update_ratio": r"update $\Vert\Delta\theta\Vert_2\,/\,\Vert\theta\Vert_2$",
-    "mean_share": r"mean share $\Sigma\mu^2\,/\,\Sigma r^2$",
-    LOSS: "loss (nats)",
+# What each measured metric is called on an axis; its formula, from the table of metrics, stands behind it.
+NAMES = {
+    "stream_grad": "stream gradient",
+    "grad_norm": "weight gradient",
+    "clipped_norm": "clipped gradient",
+    "update_ratio": "update",
+    "act_rms": "activation RMS",
+    "mean_share": "mean share",
+    "weight_norm": "weights",
+    "trunk_share": "share along the trunk",
 }
+LABELS = {LOSS: "loss (nats)", **{name: f"{words} ${METRICS[name].tex}$" for name, words in NAMES.items()}}
 # Okabe and Ito's, which stay apart for every kind of colour vision; the dashes do so without colour.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 DASHES = ("-", "--", "-.", ":")
@@ -43,7 +45,7 @@ COLUMNS = 16
 FIRST_PIECE = PYRAMID_FACTOR * COLUMNS  # steps that are drawn one by one
 LEGEND: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False}
 SITE = "module"  # where what is charted has a name of its own
-NAMES = ("steps", "mean", "nonfinite")
+PARTS = ("steps", "mean", "nonfinite")  # of a window, for a curve
 TROUBLE, ZERO = "#d55e00", "#7f7f7f"
 
 
@@ -89,7 +91,7 @@ def write_figure(run: RunReader, choice: Choice, file: IO[bytes], kind: str) -> 
 
 
 def default_metric(run: RunReader) -> str:
-    """What tells most about the flow: the stream's gradient, else the weights'."""
+    """The metric that shows the flow best: the stream's gradient, else the weights', else the run's first."""
     return next((name for name in ("stream_grad", "grad_norm") if name in run.metrics), run.metrics[0])
 
 
@@ -106,6 +108,8 @@ def _depth(run: RunReader, metric: str) -> tuple[Depth, str]:
         return each_site(run.sites), SITE
     if metric in STREAM_METRICS:
         return depth, "stream point $l$"
+    if metric == TRUNK_SHARE:
+        return depth, "layer (feed-forward: half a layer on)"
     modules = all(len(group) == 1 and run.sites[group[0]].kind == "module" for group in depth.groups)
     return depth, SITE if modules else "layer"
 
@@ -115,23 +119,42 @@ def _name(run: RunReader, depth: Depth, k: int) -> str:
     return run.sites[depth.groups[k][0]].name.replace("$", r"\$")
 
 
-def _draw_depth(axes: Axes, run: RunReader, choice: Choice, metric: str) -> None:
-    """The last chosen step."""
-    depth, what = _depth(run, metric)
-    snapshot = run.frame(run.nearest_step(choice.stop - 1))
+def _last_measured(run: RunReader, choice: Choice, metric: str) -> Snapshot:
+    """The last chosen step, or that at which a sampled `metric` was measured last; raises ExportError."""
+    first = step = run.nearest_step(choice.stop - 1)
+    for _ in range(SAMPLE_EVERY):
+        snapshot = _frame(run, step)
+        row = run.metrics.index(metric)
+        if (~np.isnan(snapshot.values[row]) | snapshot.nonfinite[row]).any():
+            return snapshot
+        if step <= max(choice.start, run.first_step):
+            break
+        step = run.nearest_step(step - 1)
+    return _frame(run, first)
+
+
+def _frame(run: RunReader, step: int) -> Snapshot:
+    snapshot = run.frame(step)
     if snapshot is None:
         raise ExportError(f"{run.path} drops steps while it is read; export it again")
+    return snapshot
+
+
+def _draw_depth(axes: Axes, run: RunReader, choice: Choice, metric: str) -> None:
+    """The metric over depth, at the last chosen step."""
+    depth, what = _depth(run, metric)
+    snapshot = _last_measured(run, choice, metric)
     rows = [run.metrics.index(metric)]
     weights = snapshot.values[[run.metrics.index("weight_norm")]] if "weight_norm" in run.metrics else None
     values, bad = by_depth(depth, metric, snapshot.values[rows], weights, snapshot.nonfinite[rows])
-    x = np.arange(depth.points)
+    x = np.array(depth.positions)
     log = _scale(axes, values)
     shown = ~np.isnan(values[0]) | bad[0]  # passes over what does not exist, breaks at what cannot be drawn
     y = np.where(bad[0] | ((values[0] <= 0) & log), np.nan, values[0])
     markers: dict[str, Any] = {"marker": "o", "markersize": 3.5} if depth.points <= 60 else {}
     axes.plot(x[shown], y[shown], color=COLORS[0], linewidth=1.2, **markers)
     _mark(axes, x[bad[0]], x[(values[0] == 0) & ~bad[0]] if log else x[:0])
-    _stacks(axes, run, depth)
+    _stacks(axes, depth)
     axes.set_xlabel(what)
     axes.set_ylabel(LABELS.get(metric, metric), parse_math=metric in LABELS)
     axes.set_title(f"step {snapshot.frame.step}", fontsize=9)
@@ -152,11 +175,11 @@ def _draw_steps(figure: Figure, axes: Axes, run: RunReader, choice: Choice, metr
     log = _scale(axes, curves.values)
     few = len(there) <= MOST_NAMED
     drawn = there if len(there) <= MOST_CURVES else there[np.linspace(0, len(there) - 1, MOST_CURVES).astype(int)]
-    scale = ScalarMappable(Normalize(0, max(1, depth.points - 1)), "viridis")
+    scale = ScalarMappable(Normalize(0, max(1, depth.positions[-1])), "viridis")
     for number, k in enumerate(drawn):
         y = np.where(curves.bad[:, k] | ((curves.values[:, k] <= 0) & log), np.nan, curves.values[:, k])
-        color = COLORS[number % len(COLORS)] if few else scale.to_rgba(k)
-        label = _name(run, depth, int(k)) if what == SITE else str(k)
+        color = COLORS[number % len(COLORS)] if few else scale.to_rgba(depth.positions[k])
+        label = _name(run, depth, int(k)) if what == SITE else f"{depth.positions[k]:g}"
         dash = DASHES[number % len(DASHES)] if few else "-"
         axes.plot(curves.steps + 1, y, dash, color=color, linewidth=1.1 if few else 0.8, label=f"\u200b{label}")
     zeros = (curves.values == 0).any(axis=1) if log else np.zeros(len(curves.steps), dtype=bool)
@@ -171,7 +194,7 @@ def _draw_steps(figure: Figure, axes: Axes, run: RunReader, choice: Choice, metr
 
 def _draw_loss(axes: Axes, run: RunReader, choice: Choice) -> None:
     windows = [run.loss_window(*piece, COLUMNS) for piece in _pieces(run, choice)]
-    steps, mean, bad = (np.concatenate([getattr(w, name) for w in windows]) for name in NAMES)
+    steps, mean, bad = (np.concatenate([getattr(w, name) for w in windows]) for name in PARTS)
     axes.plot(steps + 1, np.where(bad, np.nan, mean), color=COLORS[0], linewidth=1.1)
     _mark(axes, steps[bad] + 1, steps[:0])
     _step_axis(axes, choice.stop - choice.start > FIRST_PIECE)
@@ -180,7 +203,7 @@ def _draw_loss(axes: Axes, run: RunReader, choice: Choice) -> None:
 
 def _curves(run: RunReader, choice: Choice, metric: str, depth: Depth) -> Curves:
     windows = [run.window(metric, *piece, COLUMNS) for piece in _pieces(run, choice)]
-    steps, mean, bad = (np.concatenate([getattr(w, name) for w in windows]) for name in NAMES)
+    steps, mean, bad = (np.concatenate([getattr(w, name) for w in windows]) for name in PARTS)
     weights = None
     if metric == "update_ratio" and "weight_norm" in run.metrics:
         weights = np.concatenate(
@@ -234,9 +257,9 @@ def _mark(axes: Axes, troubled: NDArray[Any], zero: NDArray[Any]) -> None:
         )
 
 
-def _stacks(axes: Axes, run: RunReader, depth: Depth) -> None:
+def _stacks(axes: Axes, depth: Depth) -> None:
     """A line, and their names, where one stack ends and the next begins."""
-    names: Sequence[str] = [run.sites[group[0]].stack for group in depth.groups]
+    names = depth.stacks
     for k in range(1, len(names)):
         if names[k] != names[k - 1]:
             axes.axvline(k - 0.5, color="#7f7f7f", linewidth=0.8, linestyle=":")

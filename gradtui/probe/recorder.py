@@ -88,7 +88,7 @@ class Recorder:
             settings.facts,
             metrics=settings.metrics,
             keep=settings.keep,
-            lock_timeout=lock_seconds,
+            lock_seconds=lock_seconds,
         )
 
     def put(self, pending: PendingStep) -> Frame | None:

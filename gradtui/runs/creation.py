@@ -25,11 +25,11 @@ _UPSERT_FACT = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
 
 
 def create(
-    path: Path, sites: Sequence[Site], facts: Mapping[str, Any], *, frame_bytes: int, lock_timeout: float
+    path: Path, sites: Sequence[Site], facts: Mapping[str, Any], *, frame_bytes: int, lock_seconds: float
 ) -> sqlite3.Connection:
     """Make the run file `path` with its sites and facts; returns the connection that writes it.
 
-    `frame_bytes` is the size of a frame's values, `lock_timeout` how many seconds a commit waits for a lock.
+    `frame_bytes` is the size of a frame's values, `lock_seconds` how many seconds a commit waits for a lock.
     Raises RunError if the file exists or cannot be written.
     """
     if path.exists():
@@ -51,7 +51,7 @@ def create(
             db.execute("COMMIT")
             db.execute("PRAGMA journal_mode = WAL")
         _move_without_overwriting(draft, path)
-        db = sqlite3.connect(path, isolation_level=None, timeout=lock_timeout, check_same_thread=False)
+        db = sqlite3.connect(path, isolation_level=None, timeout=lock_seconds, check_same_thread=False)
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute(f"PRAGMA wal_autocheckpoint = {LOG_BYTES // page}")
     except OSError as error:

@@ -118,7 +118,7 @@ class OpenRun:
         return values
 
     def refresh(self) -> bool:
-        """Look for news of a run that goes on; True if there was any."""
+        """Read what a run that goes on has recorded since; True if there was anything."""
         if not self._reader.refresh():
             return False
         self.__dict__.pop("_columns", None)

@@ -189,8 +189,8 @@ class RunReader:
             " substr(nonfinite, ?3, ?4) FROM pyramid"
             " WHERE level = ?5 AND bucket >= ?6 AND bucket * ?7 < ?8 ORDER BY bucket"
         )
-        places = (1 + 4 * sites * row, 4 * sites, 1 + sites * row, sites)
-        rows = self._query(query, *places, level, start // factor, factor, stop)
+        slices = (1 + 4 * sites * row, 4 * sites, 1 + sites * row, sites)
+        rows = self._query(query, *slices, level, start // factor, factor, stop)
         low, mean, high = (_without_absent(self._floats([row[i] for row in rows], sites)) for i in (1, 2, 3))
         flags = b"".join(row[4] for row in rows)
         if len(flags) != sites * len(rows):

@@ -109,7 +109,7 @@ class Thinner:
 
 
 def level_of(steps: int, columns: int) -> int:
-    """The coarsest level that has at least `columns` rows for so many steps; 0 is single steps."""
+    """The coarsest level that has at least `columns` rows for `steps` steps; 0 is single steps."""
     level = 0
     while level < PYRAMID_LEVELS and steps > PYRAMID_FACTOR ** (level + 1) * max(columns, 1):
         level += 1

@@ -42,7 +42,7 @@ class RunWriter:
     """Creates `path` and appends to it; raises RunError if it exists or cannot be written.
 
     `keep` bounds the file: of all frames the first 256 and the newest `keep` stay, older ones only as minimum,
-    mean and maximum over 16, 256 … steps, of which each level keeps as much as windows need. `lock_timeout` is how
+    mean and maximum over 16, 256 … steps, of which each level keeps as much as windows need. `lock_seconds` is how
     long, in seconds, a commit waits for another process that has locked the file; `clock` returns seconds.
 
     A failed commit (a full disk) raises RunError and keeps what it could not write; later ones try again, at
@@ -59,7 +59,7 @@ class RunWriter:
         *,
         metrics: Sequence[str] = SITE_METRICS,
         keep: int | None = None,
-        lock_timeout: float = 5.0,
+        lock_seconds: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if keep is not None and keep < 1:
@@ -94,7 +94,7 @@ class RunWriter:
         self._most_waiting = max(BATCH, min(MOST_WAITING, MOST_WAITING_BYTES // frame_bytes))
         self._committed = -np.inf
         self._interval = COMMIT_SECONDS
-        self._db = create(path, sites, self._facts, frame_bytes=frame_bytes, lock_timeout=lock_timeout)
+        self._db = create(path, sites, self._facts, frame_bytes=frame_bytes, lock_seconds=lock_seconds)
         try:
             self.flush()
         except RunError:

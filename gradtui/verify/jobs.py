@@ -16,7 +16,7 @@ LAYERS = 12  # of the model that those steps are of
 class TrainingJob:
     """Train `preset` with `seed` for `steps` steps and record the run file `out`; its answer has no value.
 
-    With `evaluate` the run's facts also hold what only the end of a run can tell.
+    With `evaluate` the run's facts also hold what `worker.evaluate` measures at its end.
     """
 
     preset: Preset
@@ -68,7 +68,7 @@ Job = TrainingJob | InvariantJob | BenchmarkJob
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """So many steps of the job are done; it goes on."""
+    """`steps` steps of the job are done; it goes on."""
 
     steps: int
 

@@ -33,7 +33,7 @@ _WORDS = frozenset({"id", "title", "about", "group", "order"})
 
 
 class Store:
-    """A directory of run files and single values."""
+    """A directory of run files and single values, found by their keys."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -44,7 +44,7 @@ class Store:
         return self.directory / f"{key}{SUFFIX}"
 
     def has_run(self, key: str, steps: int) -> bool:
-        """Whether the run is there and complete: so many steps, or as many as it took to diverge."""
+        """Whether the run is there and complete: `steps` steps, or fewer where it diverged."""
         path = self.run(key)
         if not path.exists():
             return False
@@ -74,7 +74,7 @@ class Store:
         draft.replace(self.directory / f"{key}.json")
 
     def prune(self, days: float = KEPT_DAYS) -> None:
-        """Remove what no claim has needed for so many days, and drafts that were left behind after one."""
+        """Remove files that no claim has needed for `days` days, and drafts that were left behind after one."""
         now = time.time()
         for path in self.directory.iterdir():
             with contextlib.suppress(OSError):

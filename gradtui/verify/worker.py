@@ -94,7 +94,7 @@ def train(job: TrainingJob, on_progress: Callable[[int], None]) -> None:
 
 
 def evaluate(model: Transformer, preset: Preset, seed: int) -> dict[str, float]:
-    """Facts that only the end of a run can tell: loss on held-out batches, angles and spreads of the stream."""
+    """Facts measured when a run has ended: loss on held-out batches, angles and spreads of the stream."""
     corpus = load_corpus(preset.corpus, context=preset.model.context, seed=seed)
 
     def batch(index: int) -> torch.Tensor:

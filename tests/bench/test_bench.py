@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from gradtui.bench import BENCHES, Result, Size, load, summarise
 from gradtui.bench.made_up import preset_sites, script_sites, write_run
-from gradtui.cli import cli
+from gradtui.cli.main import cli
 from gradtui.errors import USAGE, Failure
 from gradtui.runs.open_run import open_run
 

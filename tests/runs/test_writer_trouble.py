@@ -37,7 +37,7 @@ def test_what_waits_for_a_file_is_bounded_and_the_file_says_what_is_missing(
     monkeypatch.setattr(writer, "MOST_WAITING", 300)
     now = [0.0]
     path = tmp_path / "a.gradtui"
-    run = RunWriter(path, SITES, {}, lock_timeout=0, clock=lambda: now[0])
+    run = RunWriter(path, SITES, {}, lock_seconds=0, clock=lambda: now[0])
     run.append(make_frame(SITES, 0))
     with locked(path):
         for step in range(1, 2001):
@@ -62,7 +62,7 @@ def test_what_waits_for_a_file_is_bounded_and_the_file_says_what_is_missing(
 def test_attempts_to_write_become_rarer_while_they_fail_and_frequent_again_after(tmp_path: Path) -> None:
     now, attempts = [0.0], 0
     path = tmp_path / "a.gradtui"
-    run = RunWriter(path, SITES, {}, lock_timeout=0, clock=lambda: now[0])
+    run = RunWriter(path, SITES, {}, lock_seconds=0, clock=lambda: now[0])
     with locked(path):
         for step in range(2400):  # a minute
             now[0] += 0.025
@@ -82,7 +82,7 @@ def test_attempts_to_write_become_rarer_while_they_fail_and_frequent_again_after
 
 def test_a_locked_file_keeps_the_caller_waiting_for_no_longer_than_the_timeout(tmp_path: Path) -> None:
     path = tmp_path / "a.gradtui"
-    run = RunWriter(path, SITES, {}, lock_timeout=0.05)
+    run = RunWriter(path, SITES, {}, lock_seconds=0.05)
     with locked(path), pytest.raises(RunError, match="locked"):
         run.append(make_frame(SITES, 0))
         run.flush()
