@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from gradtui.adapters.recording import Recording, framework
-from gradtui.probe.discovery import Layers
+from gradtui.adapters.recording import RecordingCallback, framework
 
 
 def _lightning() -> ModuleType:
@@ -30,7 +27,7 @@ def _lightning() -> ModuleType:
     return sys.modules[older]
 
 
-class GradtuiCallback(_lightning().Callback):  # type: ignore[misc]
+class GradtuiCallback(RecordingCallback, _lightning().Callback):  # type: ignore[misc]
     """Records each `fit()` of its Trainer as a run of its own; the arguments are those of `gradtui.Probe`.
 
     A step is complete once each optimizer has stepped, with automatic or manual optimization. Its loss is what
@@ -38,57 +35,32 @@ class GradtuiCallback(_lightning().Callback):  # type: ignore[misc]
     arguments raise what `Probe` raises, when training begins.
     """
 
-    def __init__(
-        self,
-        *,
-        run: str | os.PathLike[str] | None = None,
-        layers: Layers = None,
-        metrics: Sequence[str] | None = None,
-        every: int = 1,
-        name: str | None = None,
-    ) -> None:
-        super().__init__()
-        self._recording = Recording(
-            run=run, layers=layers, metrics=metrics, every=every, name=name, log_first=False
-        )
-        self._losses: list[Tensor] = []
-        self._steps = 0
-
-    @property
-    def path(self) -> Path | None:
-        """The file of the newest run; None before training began."""
-        return self._recording.path
+    log_first = False
 
     def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
         """The sanity check is over, and no training batch has been: begin."""
-        self._losses.clear()
         self._steps = trainer.global_step
-        self._recording.begin(pl_module, trainer.optimizers, outer=trainer.strategy.model)
+        self._begin(pl_module, trainer.optimizers, outer=trainer.strategy.model)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: nn.Module, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """A batch has gone backward, and perhaps an optimizer has stepped."""
-        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-        if isinstance(loss, Tensor):
-            self._losses.append(loss.detach())
-        if trainer.global_step == self._steps:
-            return
-        self._steps = trainer.global_step
-        if self._losses:
-            losses, self._losses = torch.stack(self._losses), []
+        self._add_loss(outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
+        if trainer.global_step != self._steps:
+            self._steps = trainer.global_step
             # Lightning has divided the losses that it accumulates; with manual optimization it knows of none.
             automatic = getattr(pl_module, "automatic_optimization", True)
-            self._recording.log(losses.sum() if automatic else losses.mean())
+            self._log(torch.sum if automatic else torch.mean)
 
     def on_train_end(self, trainer: Any, pl_module: nn.Module) -> None:
         """Training is done."""
-        self._recording.end()
+        self._end()
 
     def on_exception(self, trainer: Any, pl_module: nn.Module, exception: BaseException) -> None:
         """Training has failed, or was interrupted."""
-        self._recording.fail(exception)
+        self._fail(exception)
 
     def teardown(self, trainer: Any, pl_module: nn.Module, stage: str) -> None:
-        """Whatever way `fit` ended, nothing of ours stays on the model."""
-        self._recording.end()
+        """Remove the hooks from the model, whatever way `fit` has ended."""
+        self._end()

@@ -1,4 +1,4 @@
-"""Small models of every odd kind, and what a probe on them has recorded."""
+"""Small models, ways to train them with a probe, and plain autograd to compare with."""
 
 from __future__ import annotations
 
@@ -147,3 +147,34 @@ def plain(
 
 def agree(got: Sequence[float] | np.ndarray, expected: Sequence[float]) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+POINTS = ("embedding", "layers.0", "layers.1", "layers.2")
+
+
+def by_hand(model: nn.Module, step: int) -> tuple[list[Tensor], Tensor]:
+    """The streams x_0 … x_3 of a `Net` whose blocks add a branch, computed without calling any block."""
+    streams = [model.embedding(batch(step))]
+    for block in model.layers:
+        streams.append(streams[-1] + Block.branch(block, streams[-1]))  # type: ignore[arg-type]
+    return streams, model.head(streams[-1]).square().mean()
+
+
+def check(run: Recorded, expected: list[dict[str, list[float]]], points: tuple[str, ...] = POINTS) -> None:
+    """Compare the streams of a run with what `plain` yields."""
+    for row, values in enumerate(expected):
+        for metric in ("act_rms", "stream_grad"):
+            agree([run.value(metric, name, row) for name in points], values[metric])
+
+
+def train_on(model: nn.Module, probe: Probe, optimizer: torch.optim.Optimizer, steps: range) -> list[float]:
+    """The losses of these steps, each logged after its step."""
+    losses = []
+    for step in steps:
+        optimizer.zero_grad()
+        loss = loss_of(model, step)
+        loss.backward()
+        optimizer.step()
+        probe.log(loss=loss)
+        losses.append(loss.item())
+    return losses

@@ -1,4 +1,4 @@
-"""What is measured in a model that nobody has measured_sites."""
+"""What is measured in an unknown model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gradtui.probe.discovery import LayersError
 from gradtui.probe.probe import Probe
-from probe.conftest import WIDTH, Block, Net, Train, batch, loss_of, seeded
+from probe.conftest import WIDTH, Block, Net, Train, batch, loss_of, norm, seeded
 
 
 class Wrapped(nn.Module):
@@ -184,23 +184,6 @@ def test_layers_that_name_nothing_are_refused_with_a_sentence(
     assert not any(m._forward_hooks for m in model.modules())
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "sentence"),
-    [
-        ({"metrics": ["grads"]}, ValueError, "there is no 'grads'; there are: stream_grad, grad_norm"),
-        ({"metrics": []}, ValueError, "metrics is empty"),
-        ({"every": 0}, ValueError, "every must be a whole number of steps"),
-        ({"every": 1.5}, ValueError, "every must be a whole number of steps"),
-        ({"optimizer": "adam"}, TypeError, "optimizer must be a torch.optim.Optimizer"),
-    ],
-)
-def test_other_arguments_that_make_no_sense_are_refused(
-    options: dict[str, object], error: type[Exception], sentence: str, tmp_path: Path
-) -> None:
-    with pytest.raises(error, match=re.escape(sentence)):
-        Probe(seeded(Net), run=tmp_path / "a.gradtui", **options)  # type: ignore[arg-type]
-
-
 def test_a_model_whose_first_passes_are_evaluation_is_found_all_the_same(train: Train) -> None:
     def loss(model: nn.Module, step: int) -> Tensor:
         if step == 0:
@@ -217,3 +200,32 @@ def test_a_thousand_layers(train: Train) -> None:
     run = train(seeded(lambda: Net([nn.Identity() if i < 0 else Block(WIDTH) for i in range(1000)])), steps=2)
     assert len(layers(run)) == 1000
     assert (run.tables["grad_norm"] > 0).all()
+
+
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(4, WIDTH)
+        self.heads = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embedding(x)
+        return torch.stack([head(x) for head in self.heads]).mean(0)
+
+
+def test_modules_side_by_side_are_no_layers(train: Train) -> None:
+    run = train(seeded(Heads))
+    assert {s.kind for s in run.sites} == {"module"}
+
+
+def test_a_parametrised_module_is_one_site(train: Train) -> None:
+    def make() -> nn.Module:
+        model = nn.Sequential(nn.Linear(4, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 2))
+        nn.utils.parametrizations.weight_norm(model[0])
+        return model
+
+    run = train(seeded(make))
+    assert run.names == ["0", "2"]
+    model = seeded(make)
+    loss_of(model, 0).backward()
+    assert run.value("grad_norm", "0") == pytest.approx(norm(p.grad for p in model[0].parameters()), rel=1e-5)

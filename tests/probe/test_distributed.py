@@ -90,7 +90,7 @@ def test_a_probe_that_fails_on_one_process_holds_no_other_up(trained: tuple[dict
         ("alone", "2 processes train, but not this model together"),
     ],
 )
-def test_what_is_not_added_up_is_said_to_be_one_processs_own(
+def test_numbers_of_one_process_alone_are_called_that(
     kind: str, sentence: str, trained: tuple[dict[str, Path], str]
 ) -> None:
     run = Recorded(trained[0][kind])

@@ -116,28 +116,7 @@ def test_training_a_copy_adds_nothing_to_the_run(tmp_path: Path) -> None:
     assert (runs[0] == runs[1]).all()
 
 
-def test_a_probe_can_be_detached_and_attached_again(tmp_path: Path) -> None:
-    model = seeded(Net)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    probe = Probe(model, optimizer, run=tmp_path / "a.gradtui")
-    for step in range(6):
-        if step == 2:
-            probe.detach()
-            assert hooks(model) == 0
-        if step == 4:
-            probe.attach()
-        optimizer.zero_grad()
-        loss = loss_of(model, step)
-        loss.backward()
-        optimizer.step()
-        probe.log(loss=loss)
-    probe.close()
-    run = open_run(tmp_path / "a.gradtui")
-    assert len(run.steps) == 4
-    assert run.status == "done"
-
-
-def test_torch_is_as_it_was_once_no_probe_listens(train: Train) -> None:
+def test_torch_is_as_it_was_once_no_probe_is_attached(train: Train) -> None:
     from torch.amp.grad_scaler import GradScaler
     from torch.nn.utils import clip_grad
 
