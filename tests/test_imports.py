@@ -48,7 +48,13 @@ def test_neither_screen_nor_command_loads_torch() -> None:
 
 
 def test_the_command_line_loads_nothing_of_the_screen_at_start_up() -> None:
-    assert loads({"textual", "plotext", "fsrs"}, ["gradtui.paths", "gradtui.presets", "gradtui.cli.main", "gradtui.help.tables"]) == {}
+    assert (
+        loads(
+            {"textual", "plotext", "fsrs"},
+            ["gradtui.paths", "gradtui.presets", "gradtui.cli.main", "gradtui.help.tables"],
+        )
+        == {}
+    )
 
 
 def test_training_never_loads_the_screen() -> None:
