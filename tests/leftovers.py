@@ -41,6 +41,7 @@ class Leftovers:
             multiprocessing.util.Finalize(
                 None, shutil.rmtree, (self._directory,), {"ignore_errors": True}, exitpriority=-1000
             )
+        self._directory.chmod(0o711)  # a test may have to enter it as another user
         os.environ["TMPDIR"] = str(self._directory)
         tempfile.tempdir = None  # what gettempdir() has remembered
 

@@ -1,18 +1,17 @@
-"""What may be loaded by what. A subprocess each, so that no other test has loaded it before."""
+"""What may be loaded by what: in processes of their own, in which nothing is loaded yet."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
-import pytest
-
 LIGHT = [
     "gradtui",
-    "gradtui.cli.main",
-    "gradtui.help",
-    "gradtui.presets",
     "gradtui.paths",
+    "gradtui.presets",
+    "gradtui.cli.main",
+    "gradtui.help.tables",
     "gradtui.presets.parts",
     "gradtui.runs.reader",
     "gradtui.runs.writer",
@@ -24,24 +23,40 @@ LIGHT = [
     "gradtui.ui.app",
     "gradtui.ui.launch",
 ]
+PROGRAM = """
+import importlib, json, sys
+found = {}
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+    for package in sys.argv[1].split(","):
+        if package in sys.modules:
+            found.setdefault(package, name)
+print(json.dumps(found))
+"""
 
 
-def loaded_after(module: str) -> set[str]:
-    code = f"import sys, {module}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in done.stdout.split()}
+def loads(packages: set[str], modules: list[str]) -> dict[str, str]:
+    """Import `modules` one after the other; which of `packages` were loaded, and at which module."""
+    command = [sys.executable, "-c", PROGRAM, ",".join(sorted(packages)), *modules]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
 
 
-@pytest.mark.parametrize("module", LIGHT)
-def test_neither_screen_nor_command_loads_torch(module: str) -> None:
-    assert "torch" not in loaded_after(module)
+def test_neither_screen_nor_command_loads_torch() -> None:
+    assert loads({"torch"}, LIGHT) == {}
 
 
-@pytest.mark.parametrize("module", ["gradtui.cli.main", "gradtui.help.tables", "gradtui.presets", "gradtui.paths"])
-def test_the_command_line_loads_nothing_of_the_screen_at_start_up(module: str) -> None:
-    assert not {"textual", "plotext", "fsrs"} & loaded_after(module)
+def test_the_command_line_loads_nothing_of_the_screen_at_start_up() -> None:
+    assert (
+        loads(
+            {"textual", "plotext", "fsrs"},
+            ["gradtui.paths", "gradtui.presets", "gradtui.cli.main", "gradtui.help.tables"],
+        )
+        == {}
+    )
 
 
-@pytest.mark.parametrize("module", ["gradtui.engine.lane", "gradtui.probe.meter", "gradtui.zoo.model"])
-def test_training_never_loads_the_screen(module: str) -> None:
-    assert not {"textual", "plotext"} & loaded_after(module)
+def test_training_never_loads_the_screen() -> None:
+    training = ["gradtui.zoo.model", "gradtui.probe.meter", "gradtui.engine.lane"]
+    assert loads({"textual", "plotext"}, training) == {}

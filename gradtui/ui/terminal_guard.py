@@ -77,7 +77,10 @@ class TerminalGuard:
                 termios.tcsetattr(0, termios.TCSANOW, self._attributes)
             termios.tcflush(1, termios.TCOFLUSH)
             os.set_blocking(1, False)
-            os.write(1, (LEAVE_SCREEN + RESTORE).encode())
+            try:
+                os.write(1, (LEAVE_SCREEN + RESTORE).encode())
+            finally:
+                os.set_blocking(1, True)  # the shell's programs share this setting
 
 
 def _terminal_attributes() -> list[Any] | None:

@@ -1,7 +1,8 @@
-"""The installed command: what it prints, what it exits with, what it leaves behind."""
+"""The command: what it prints, what it exits with, what it leaves behind."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,12 +10,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import warm
 from conftest import RunMaker
+from warm import Done, WarmProcess
 
 from gradtui.analysis.summary import summarise
 from gradtui.runs.reader import RunReader
@@ -32,16 +36,49 @@ batch = 2
 """
 
 
-def gradtui(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+Gradtui = Callable[..., Done]
+
+
+@pytest.fixture
+def gradtui(tmp_path: Path) -> Gradtui:
+    """`gradtui(ARGUMENTS…, VARIABLE=…)` runs the command to its end."""
+
+    def run(*arguments: str, **variables: str) -> Done:
+        return warm.run(warm.command, *arguments, directory=tmp_path, variables=variables)
+
+    return run
+
+
+def installed(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the installed console script, as a user's shell would."""
-    script = Path(sys.executable).with_name("gradtui")
-    return subprocess.run(
-        [str(script), *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        timeout=100,
-    )
+    path = Path(sys.executable).with_name("gradtui")
+    return subprocess.run([str(path), *arguments], capture_output=True, text=True, env={**os.environ, **variables})
+
+
+@contextlib.contextmanager
+def training(tmp_path: Path, presets: str, *, ignored: tuple[int, ...] = ()) -> Iterator[tuple[WarmProcess, Path]]:
+    """`gradtui run` with a million steps to go, some taken; and its run file."""
+    out = tmp_path / "x.gradtui"
+    arguments = ("run", "tiny", "--presets", presets, "--steps", "1000000", "--out", str(out))
+    process = WarmProcess(warm.command, *arguments, directory=tmp_path, ignored=ignored)
+    try:
+        until(lambda: out.exists() and last_step(out) >= 5)
+        yield process, out
+    finally:
+        process.kill()
+
+
+def until(true: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def last_step(run: Path) -> int:
+    with contextlib.closing(RunReader(run)) as reader:
+        return reader.last_step
 
 
 @pytest.fixture
@@ -52,13 +89,13 @@ def presets(tmp_path: Path) -> str:
     return str(directory)
 
 
-def test_run_prints_one_json_object_as_its_last_line(presets: str, tmp_path: Path) -> None:
+def test_run_prints_one_json_object_as_its_last_line(gradtui: Gradtui, presets: str, tmp_path: Path) -> None:
     out = tmp_path / "x.gradtui"
     done = gradtui(
         "run", "tiny", "--presets", presets, "--steps", "12", "--seed", "3", "--out", str(out), "--json"
     )
-    assert done.returncode == 0, done.stderr
-    summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert done.code == 0, done.err
+    summary: dict[str, Any] = json.loads(done.out.splitlines()[-1])
     assert summary["preset"] == "tiny"
     assert summary["run"] == str(out)
     assert summary["seed"] == 3
@@ -81,7 +118,7 @@ def test_run_prints_one_json_object_as_its_last_line(presets: str, tmp_path: Pat
     assert len(summary["act_rms"]) == 3  # x_0, x_1, x_2
     assert summary["alarms"] == []
     assert summary["steps_per_second"] > 0
-    assert done.stderr == ""  # no progress bar where there is no terminal
+    assert done.err == ""  # no progress bar where there is no terminal
 
 
 def test_numbers_that_are_not_finite_are_null_and_the_json_is_strict(make_run: RunMaker) -> None:
@@ -106,22 +143,20 @@ def test_numbers_that_are_not_finite_are_null_and_the_json_is_strict(make_run: R
     assert summary["alarms"] == [{"kind": "nonfinite", "step": 2, "site": "layers.1.mixer"}]
 
 
-def test_the_same_seed_gives_the_same_numbers(presets: str) -> None:
-    lines = [
-        json.loads(gradtui("run", "tiny", "--presets", presets, "--steps", "5", "--json").stdout) for _ in "ab"
-    ]
+def test_the_same_seed_gives_the_same_numbers(gradtui: Gradtui, presets: str) -> None:
+    lines = [json.loads(gradtui("run", "tiny", "--presets", presets, "--steps", "5", "--json").out) for _ in "ab"]
     for line in lines:
         del line["run"], line["steps_per_second"]
     assert lines[0] == lines[1]
 
 
-def test_run_without_json_says_what_happened_in_words(presets: str) -> None:
+def test_run_without_json_says_what_happened_in_words(gradtui: Gradtui, presets: str) -> None:
     done = gradtui("run", "tiny", "--presets", presets)
-    assert done.returncode == 0
-    assert "Healthy" in done.stdout
-    assert "recorded in" in done.stdout
+    assert done.code == 0
+    assert "Healthy" in done.out
+    assert "recorded in" in done.out
     chinese = gradtui("run", "tiny", "--presets", presets, LC_ALL="zh_CN.UTF-8")
-    assert "健康" in chinese.stdout
+    assert "健康" in chinese.out
 
 
 @pytest.mark.parametrize(
@@ -142,32 +177,34 @@ def test_run_without_json_says_what_happened_in_words(presets: str) -> None:
         (["watch", "/not/there.gradtui"], r"/not/there.gradtui is not there"),
     ],
 )
-def test_a_wrong_argument_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:
+def test_a_wrong_argument_is_one_sentence_and_exit_code_2(
+    gradtui: Gradtui, arguments: list[str], sentence: str
+) -> None:
     done = gradtui(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert re.search(sentence, done.stderr)
-    assert done.stderr.count("\n") == 1
-    assert "Traceback" not in done.stderr
+    assert done.code == 2
+    assert done.out == ""
+    assert re.search(sentence, done.err)
+    assert done.err.count("\n") == 1
+    assert "Traceback" not in done.err
 
 
-def test_a_bad_preset_hides_no_good_one_and_says_what_is_wrong_with_it(presets: str) -> None:
+def test_a_bad_preset_hides_no_good_one_and_says_what_is_wrong_with_it(gradtui: Gradtui, presets: str) -> None:
     Path(presets, "bad.toml").write_text('title = "bad"\n[model]\nheads = 5\n')
     listed = gradtui("presets", "--presets", presets)
-    assert listed.returncode == 1
-    assert "tiny" in listed.stdout
-    assert "post-ln" in listed.stdout
-    assert re.search(r"bad\.toml: model\.heads = 5 does not divide model\.width = 64", listed.stderr)
+    assert listed.code == 1
+    assert "tiny" in listed.out
+    assert "post-ln" in listed.out
+    assert re.search(r"bad\.toml: model\.heads = 5 does not divide model\.width = 64", listed.err)
     asked = gradtui("run", "bad", "--presets", presets)
-    assert asked.returncode == 2
-    assert "model.heads = 5" in asked.stderr
-    assert gradtui("run", "tiny", "--presets", presets, "--steps", "1").returncode == 0
+    assert asked.code == 2
+    assert "model.heads = 5" in asked.err
+    assert gradtui("run", "tiny", "--presets", presets, "--steps", "1").code == 0
 
 
-def test_presets_as_json_are_complete() -> None:
+def test_presets_as_json_are_complete(gradtui: Gradtui) -> None:
     done = gradtui("presets", "--json")
-    assert done.returncode == 0
-    listed = json.loads(done.stdout)
+    assert done.code == 0
+    listed = json.loads(done.out)
     assert [preset["id"] for preset in listed][:7] == [
         "post-ln", "pre-ln", "post-rms", "pre-rms", "post-ln-warmup", "post-ln-deep", "pre-rms-100",
     ]  # fmt: skip
@@ -175,46 +212,50 @@ def test_presets_as_json_are_complete() -> None:
     assert listed[0]["training"]["lr"] == 1e-3
 
 
-def test_an_existing_file_is_not_overwritten_by_run(presets: str, tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten_by_run(gradtui: Gradtui, presets: str, tmp_path: Path) -> None:
     out = tmp_path / "x.gradtui"
     out.write_text("precious")
     done = gradtui("run", "tiny", "--presets", presets, "--out", str(out))
-    assert done.returncode == 1
-    assert "already exists" in done.stderr
+    assert done.code == 1
+    assert "already exists" in done.err
     assert out.read_text() == "precious"
 
 
-def test_a_file_that_is_no_run_is_refused_by_watch(tmp_path: Path) -> None:
+def test_a_file_that_is_no_run_is_refused_by_watch(gradtui: Gradtui, tmp_path: Path) -> None:
     path = tmp_path / "cat.gradtui"
     path.write_bytes(b"\xff\xd8 a cat")
     done = gradtui("watch", str(path))
-    assert done.returncode == 1
-    assert "is not a gradtui run file" in done.stderr
+    assert done.code == 1
+    assert "is not a gradtui run file" in done.err
 
 
 @pytest.mark.parametrize("command", [[], ["watch"]])
-def test_without_a_terminal_the_screen_is_refused_in_one_sentence(command: list[str], make_run: RunMaker) -> None:
+def test_without_a_terminal_the_screen_is_refused_in_one_sentence(
+    gradtui: Gradtui, command: list[str], make_run: RunMaker
+) -> None:
     files = [str(make_run())] if command else []
     for term in ("xterm-256color", "dumb"):
         done = gradtui(*command, *files, TERM=term)
-        assert done.returncode == 1
-        assert "needs a terminal" in done.stderr
-        assert done.stderr.count("\n") == 1
+        assert done.code == 1
+        assert "needs a terminal" in done.err
+        assert done.err.count("\n") == 1
 
 
-def test_doctor_reports_versions_directories_and_presets(tmp_path: Path) -> None:
+def test_doctor_reports_versions_directories_and_presets(gradtui: Gradtui, tmp_path: Path) -> None:
     done = gradtui("doctor")
-    assert done.returncode == 0
+    assert done.code == 0
     for part in ("textual", "torch", "device", "threads", "colours", "data directory", "(writable)", "presets"):
-        assert part in done.stdout
+        assert part in done.out
     (tmp_path / "file").write_text("")
     blocked = gradtui("doctor", GRADTUI_DATA_DIR=str(tmp_path / "file" / "data"))
-    assert blocked.returncode == 1
-    assert "✗ data directory" in blocked.stdout
-    assert "not writable" in blocked.stdout
+    assert blocked.code == 1
+    assert "✗ data directory" in blocked.out
+    assert "not writable" in blocked.out
 
 
-def test_a_data_directory_that_cannot_be_written_is_said_and_replaced(presets: str, tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_written_is_said_and_replaced(
+    gradtui: Gradtui, presets: str, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     done = gradtui(
         "run",
@@ -225,71 +266,48 @@ def test_a_data_directory_that_cannot_be_written_is_said_and_replaced(presets: s
         "2",
         "--json",
         GRADTUI_DATA_DIR=str(tmp_path / "file" / "x"),
+        TMPDIR=str(tmp_path),
     )
-    assert done.returncode == 0
-    assert "cannot be written" in done.stderr
-    run = Path(json.loads(done.stdout)["run"])
-    assert run.exists()
-    run.unlink()
+    assert done.code == 0
+    assert "cannot be written" in done.err
+    assert Path(json.loads(done.out)["run"]).exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_keeps_what_was_trained_and_says_where(presets: str, tmp_path: Path, number: int) -> None:
-    out = tmp_path / "x.gradtui"
-    script = Path(sys.executable).with_name("gradtui")
-    process = subprocess.Popen(
-        [str(script), "run", "tiny", "--presets", presets, "--steps", "1000000", "--out", str(out)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 60
-    while not out.exists() or RunReader(out).last_step < 5:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(number)
-    try:
-        _, said = process.communicate(timeout=20)
-    finally:
-        process.kill()  # a million steps are too many to be left behind
-    assert process.returncode == 128 + number
-    assert str(out) in said
-    assert "Traceback" not in said
+    with training(tmp_path, presets) as (process, out):
+        process.send_signal(number)
+        done = process.wait()
+    assert done.code == 128 + number
+    assert str(out) in done.err
+    assert "Traceback" not in done.err
     reader = RunReader(out)
     assert reader.status == "stopped"
     assert len(reader.losses()) == reader.last_step + 1
 
 
-def test_help_names_every_command() -> None:
-    done = gradtui("--help")
+def test_the_installed_command_lists_every_command_in_its_help() -> None:
+    done = installed("--help")
     for command in ("run", "watch", "presets", "doctor", "bench"):
         assert re.search(rf"^  {command}\s", done.stdout, re.MULTILINE)
 
 
 def test_what_a_parent_told_to_ignore_stays_ignored(presets: str, tmp_path: Path) -> None:
-    out = tmp_path / "x.gradtui"
-    script = Path(sys.executable).with_name("gradtui")
-    process = subprocess.Popen(
-        [str(script), "run", "tiny", "--presets", presets, "--steps", "400", "--out", str(out)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
-    )
-    deadline = time.monotonic() + 60
-    while not out.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGHUP)
-    assert process.wait(60) == 0
-    assert RunReader(out).last_step == 399
+    with training(tmp_path, presets, ignored=(signal.SIGHUP,)) as (process, out):
+        process.send_signal(signal.SIGHUP)
+        here = last_step(out)
+        until(lambda: last_step(out) > here + 20)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait().code == 128 + signal.SIGTERM
 
 
 def test_output_that_cannot_show_a_character_is_no_reason_to_fail() -> None:
-    done = gradtui("presets", PYTHONIOENCODING="ascii")
+    done = installed("presets", PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert "post-ln" in done.stdout
 
 
-def test_a_data_directory_of_nobody_is_one_sentence(presets: str) -> None:
+def test_a_data_directory_of_nobody_is_one_sentence(gradtui: Gradtui, presets: str) -> None:
     done = gradtui("runs", "rm", "anything", "--yes", GRADTUI_DATA_DIR="~nosuchuser/x")
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
+    assert done.code == 2
+    assert done.err.count("\n") == 1

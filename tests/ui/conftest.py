@@ -136,7 +136,7 @@ def screen_text(app: GradtuiApp) -> str:
     return "\n".join("".join(segment.text for segment in strip) for strip in lines)
 
 
-async def until(pilot: Pilot[int], true: Callable[[], object], timeout: float = 10) -> None:
+async def until(pilot: Pilot[int], true: Callable[[], object], timeout: float = 60) -> None:
     """Wait for something to become true; shows the screen where it does not."""
     deadline = time.monotonic() + timeout
     while not true():
