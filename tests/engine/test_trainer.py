@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from gradtui.engine.trainer import Trainer
+from gradtui.i18n import Localized
 from gradtui.metrics import SITE_METRICS
 from gradtui.presets import ModelConfig, Preset, TrainingConfig
 from gradtui.runs.reader import RunReader
@@ -16,7 +17,7 @@ from gradtui.runs.reader import RunReader
 
 def test_a_poisoned_weight_is_seen_at_its_own_site_and_step(tmp_path: Path) -> None:
     preset = Preset(
-        title="x",
+        title=Localized(en="x"),
         id="x",
         model=ModelConfig(layers=4, width=16, heads=2, context=16),
         training=TrainingConfig(steps=10, batch=2),
@@ -42,7 +43,7 @@ def test_a_gradient_norm_is_the_one_before_clipping(tmp_path: Path) -> None:
     norms = []
     for clip in (0.0, 1e-3):
         preset = Preset(
-            title="x",
+            title=Localized(en="x"),
             id="x",
             model=ModelConfig(layers=2, width=16, heads=2, context=16),
             training=TrainingConfig(steps=10, batch=2, clip=clip),
@@ -57,7 +58,7 @@ def test_a_gradient_norm_is_the_one_before_clipping(tmp_path: Path) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_values_arrive_one_step_late_and_are_the_same(tmp_path: Path) -> None:
     preset = Preset(
-        title="x",
+        title=Localized(en="x"),
         id="x",
         model=ModelConfig(layers=3, width=32, heads=2, context=16),
         training=TrainingConfig(steps=10, batch=2),

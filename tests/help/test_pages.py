@@ -11,7 +11,7 @@ import pytest
 from gradtui.analysis.flow import EXPLODED, FADING, UNEVEN, VANISHED
 from gradtui.cli.main import cli
 from gradtui.help import TOPICS, HelpError, file, page, summary, title
-from gradtui.i18n import LANGUAGES
+from gradtui.i18n import LANGUAGES, Localized
 from gradtui.lesson.questions import load_pack
 from gradtui.presets import Preset, parse_preset
 from gradtui.ui.session.layout import LEAST_HEIGHT, LEAST_WIDTH, MEDIUM, WIDE
@@ -88,12 +88,19 @@ def test_the_presets_page_has_an_example_that_is_read_and_every_setting_with_its
     (example,) = blocks(text, "toml")
     preset = parse_preset(tomllib.loads(example), id="mine", source="the page")
     assert (preset.model.layers, preset.training.warmup) == (16, 50)
-    model = Preset(title="").model
+    model = Preset(title=Localized(en="x")).model
     for name in Preset.__struct_fields__:
         assert f"`{name}`" in text or f"`[{name}]`" in text or name == "id"
     for name in model.__struct_fields__:
         assert f"`{name}`" in text or f"`[model.{name}]`" in text
-    for part in (model.moe, model.kda, model.mla, model.attn_res, model.hyper, Preset(title="").training):
+    for part in (
+        model.moe,
+        model.kda,
+        model.mla,
+        model.attn_res,
+        model.hyper,
+        Preset(title=Localized(en="x")).training,
+    ):
         for name in part.__struct_fields__:
             assert f"`{name}`" in text
 
