@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import shlex
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,8 +141,6 @@ def _run(app: GradtuiApp) -> int:
     for name in ("COLUMNS", "LINES"):
         # Exported by a parent process (anything that uses readline does), they would pin the size for ever.
         os.environ.pop(name, None)
-    # What the lab needs is loaded while Textual asks the terminal what it can do: the first picture comes earlier.
-    threading.Thread(target=importlib.import_module, args=("gradtui.ui.screens.lab",), daemon=True).start()
     guard = TerminalGuard()
     app.guard = guard
     try:
